@@ -1,0 +1,133 @@
+"""Readers of the benchmark files as their publishers offer them. Every failure names the file."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vmt.data.files import existing_file
+from vmt.errors import InputError
+
+Split = Literal["train", "test"]
+Samples = tuple[NDArray[Any], NDArray[Any]]
+
+MNIST_PREFIX = {"train": "train", "test": "t10k"}
+IMAGES_MAGIC = 0x00000803
+LABELS_MAGIC = 0x00000801
+GZIP_START = b"\x1f\x8b"
+
+
+def read_mnist(folder: Path | str, split: Split) -> Samples:
+    """Images (N, 28, 28) uint8 and labels of the official idx files, gzipped or plain."""
+    prefix = MNIST_PREFIX[_known(split)]
+    images_path = _mnist_file(Path(folder), f"{prefix}-images-idx3-ubyte")
+    labels_path = _mnist_file(Path(folder), f"{prefix}-labels-idx1-ubyte")
+    images = _read_idx(images_path, IMAGES_MAGIC)
+    labels = _read_idx(labels_path, LABELS_MAGIC)
+    if images.shape[1:] != (28, 28) or not len(images):
+        raise InputError(f"{images_path} holds an array of shape {images.shape}, not MNIST's (N, 28, 28).")
+    if len(labels) != len(images):
+        raise InputError(
+            f"{labels_path} holds {len(labels)} labels for the {len(images)} images of {images_path.name}: "
+            "fetch both files from the same place."
+        )
+    if labels.max() > 9:
+        raise InputError(
+            f"{labels_path} holds the label {labels.max()}, but digits go from 0 to 9: fetch it again."
+        )
+    return images, labels
+
+
+def read_svhn(folder: Path | str, split: Split) -> Samples:
+    """Images (N, 32, 32, 3) uint8 and labels of the cropped-digits files; their label 10 becomes digit 0."""
+    path = existing_file(
+        Path(folder) / f"{_known(split)}_32x32.mat",
+        "put SVHN's cropped-digits files into the folder svhn of the data",
+    )
+    contents = _read_mat(path)
+    missing = [key for key in ("X", "y") if key not in contents]
+    if missing:
+        raise InputError(
+            f"{path} has no variable {missing[0]}: it is not SVHN's cropped-digits format, fetch it again."
+        )
+    images, labels = contents["X"], contents["y"].reshape(-1)
+    if images.ndim != 4 or images.shape[:3] != (32, 32, 3) or images.dtype != np.uint8 or not images.size:
+        raise InputError(
+            f"{path} holds X of shape {images.shape} and type {images.dtype}, not (32, 32, 3, N) and uint8."
+        )
+    if len(labels) != images.shape[3]:
+        raise InputError(
+            f"{path} holds {len(labels)} labels for {images.shape[3]} images: fetch the file again."
+        )
+    if labels.dtype.kind not in "iuf" or not np.isin(labels, np.arange(1, 11)).all():
+        raise InputError(
+            f"{path} holds labels outside 1–10, in which SVHN numbers its digits: fetch the file again."
+        )
+    return images.transpose(3, 0, 1, 2), labels.astype(np.int64) % 10
+
+
+def _known(split: str) -> str:
+    if split not in MNIST_PREFIX:
+        raise InputError(f"there is no split {split!r}: choose train or test.")
+    return split
+
+
+def _mnist_file(folder: Path, name: str) -> Path:
+    plain = folder / name
+    if plain.is_file():
+        return plain
+    return existing_file(
+        folder / f"{name}.gz", "put the four official MNIST files into the folder mnist of the data"
+    )
+
+
+def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
+    try:
+        content = path.read_bytes()
+        # Told by content, not by name: some browsers unpack a download and leave the .gz in its name.
+        if content.startswith(GZIP_START):
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path} is truncated or damaged: fetch it again.") from error
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}): check the file and its permissions."
+        ) from error
+    axes = magic & 0xFF
+    start = 4 + 4 * axes
+    if len(content) < start:
+        raise InputError(f"{path} is truncated: it ends inside its header, fetch it again.")
+    found, *shape = (int(word) for word in np.frombuffer(content, ">u4", 1 + axes))
+    if found != magic:
+        raise InputError(
+            f"{path} is not the idx file its name says (magic {found}, not {magic}): fetch it again."
+        )
+    if len(content) - start != math.prod(shape):
+        raise InputError(
+            f"{path} is damaged: its header announces {math.prod(shape)} bytes and "
+            f"{len(content) - start} follow, fetch it again."
+        )
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _read_mat(path: Path) -> dict[str, NDArray[Any]]:
+    from scipy.io import loadmat
+
+    try:
+        contents: dict[str, NDArray[Any]] = loadmat(path, variable_names=("X", "y"))
+    except PermissionError as error:
+        raise InputError(f"{path} cannot be read: check its permissions.") from error
+    except NotImplementedError as error:
+        raise InputError(
+            f"{path} is a MATLAB 7.3 file, not SVHN's own version 5: fetch the official file."
+        ) from error
+    except Exception as error:
+        # scipy's parser answers damaged bytes with almost any exception type, by where the damage lies.
+        raise InputError(f"{path} is truncated or not a MATLAB file: fetch it again.") from error
+    return contents

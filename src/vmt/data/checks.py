@@ -1,0 +1,121 @@
+"""Is this a pair of domains one can adapt between? Refuses with the remedy."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vmt.data.domain import Domain
+from vmt.data.ranges import BYTES, SIGNED, UNIT, extremes, value_range
+from vmt.errors import InputError
+
+# Two measurements of the same features in the same unit do not differ in spread by this factor.
+MAX_SPREAD_RATIO = 50.0
+
+REMEDIES = {
+    (BYTES, UNIT): "divide {} by 255 in floating point, or multiply {} by 255",
+    (BYTES, SIGNED): "divide {} by 127.5 and subtract 1, or add 1 to {} and multiply by 127.5",
+    (UNIT, SIGNED): "multiply {} by 2 and subtract 1, or add 1 to {} and halve it",
+}
+
+
+def check_pair(source: Domain, target: Domain, classes: int | None = None) -> int:
+    """Refuses domains that do not belong together; returns the number of classes."""
+    _check_samples(source, target)
+    return _check_classes(source, target, classes)
+
+
+def check_held_out(part: Domain, whole: Domain, classes: int) -> None:
+    """Refuses a held-out part that differs in kind from the domain it is judged for."""
+    if part.y is None:
+        raise InputError(f"{part.name} has no labels: a held-out domain needs them to measure accuracy.")
+    _check_samples(part, whole)
+    if part.is_images and part.x.shape[1] > whole.x.shape[1]:
+        raise InputError(f"{part.name} is in colour and {whole.name} is grey: convert {part.name} to grey.")
+    _check_label_range(part, part.y, classes)
+
+
+def _check_samples(first: Domain, second: Domain) -> None:
+    _check_shapes(first, second)
+    if first.is_images:
+        _check_ranges(first, second)
+    else:
+        _check_spreads(first, second)
+
+
+def _check_shapes(first: Domain, second: Domain) -> None:
+    if first.is_images != second.is_images:
+        images, vectors = (first, second) if first.is_images else (second, first)
+        raise InputError(
+            f"{images.name} holds images and {vectors.name} vectors: pass both as images or both as vectors."
+        )
+    a, b = first.x.shape[1], second.x.shape[1]
+    if first.is_images and a != b and {a, b} != {1, 3}:
+        raise InputError(
+            f"{first.name} has {a} channels and {second.name} has {b}: convert both to grey or both to RGB."
+        )
+    if not first.is_images and a != b:
+        raise InputError(
+            f"{first.name} has {a} features and {second.name} has {b}: give both the same features."
+        )
+
+
+def _check_ranges(first: Domain, second: Domain) -> None:
+    ranges = value_range(first), value_range(second)
+    if ranges[0] == ranges[1]:
+        return
+    if ranges in REMEDIES:
+        remedy = REMEDIES[ranges].format(first.name, second.name)
+    else:
+        remedy = REMEDIES[ranges[1], ranges[0]].format(second.name, first.name)
+    raise InputError(
+        f"{first.name} is in {ranges[0].label} and {second.name} in {ranges[1].label}: {remedy}."
+    )
+
+
+def _check_spreads(first: Domain, second: Domain) -> None:
+    # Pooled standardisation would hide a difference of unit from the eye but not from the network.
+    for samples in (first, second):
+        extremes(samples)
+    a, b = (samples.x.to(torch.float64).std(dim=0, correction=0).cpu() for samples in (first, second))
+    varying = (a > 0) & (b > 0)
+    if not varying.any():
+        return
+    ratio = float((a / b)[varying].median())
+    if not 1 / MAX_SPREAD_RATIO < ratio < MAX_SPREAD_RATIO:
+        wide, narrow = (first, second) if ratio > 1 else (second, first)
+        raise InputError(
+            f"the features of {wide.name} spread {max(ratio, 1 / ratio):.3g} times as wide as those of "
+            f"{narrow.name}: bring both to the same unit (0–255 against 0–1 is the usual cause)."
+        )
+
+
+def _check_classes(source: Domain, target: Domain, classes: int | None) -> int:
+    if source.y is None:
+        raise InputError(f"{source.name} has no labels: the source domain needs them.")
+    present = set(source.y.tolist())
+    if classes is None:
+        classes = int(source.y.max()) + 1
+        if 1 < len(present) < classes:
+            absent = next(k for k in range(classes) if k not in present)
+            raise InputError(
+                f"the labels of {source.name} reach {classes - 1} but none is {absent}: number the classes "
+                "from 0 without gaps, or give the number of classes."
+            )
+    _check_label_range(source, source.y, classes)
+    if len(present) < 2:
+        raise InputError(
+            f"{source.name} has only samples of class {int(source.y[0])}: give it two classes or more."
+        )
+    if target.y is not None:
+        _check_label_range(target, target.y, classes)
+    return classes
+
+
+def _check_label_range(samples: Domain, labels: Tensor, classes: int) -> None:
+    highest = int(labels.max())
+    if highest >= classes:
+        raise InputError(
+            f"{samples.name} has the label {highest}, but with {classes} classes labels go from 0 to "
+            f"{classes - 1}: correct the labels or the number of classes."
+        )

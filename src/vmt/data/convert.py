@@ -1,0 +1,118 @@
+"""From a user's arrays to a domain: every layout and type that can mean only one thing, and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vmt.data.domain import Domain
+from vmt.errors import InputError
+
+CHANNELS = (1, 3, 4)
+# Sides longer than any channel count make the channel axis of a 4-d array unambiguous.
+MIN_SIDE = max(CHANNELS) + 1
+
+
+def domain(x: Any, y: Any = None, *, name: str) -> Domain:
+    """A :class:`Domain` from arrays, tensors or nested lists.
+
+    `x` is a batch of images (N, H, W), (N, H, W, C) or (N, C, H, W), or of vectors (N, F); `y` holds one
+    class number per sample. Memory is shared with `x` where nothing has to be converted.
+    """
+    samples = _samples(_tensor(x, f"x of {name}"), name)
+    if y is None:
+        return Domain(samples, None, name)
+    labels = _labels(_tensor(y, f"y of {name}"), name).to(samples.device)
+    if len(labels) != len(samples):
+        raise InputError(
+            f"{name} has {len(samples)} samples and {len(labels)} labels: give y one label per sample of x."
+        )
+    return Domain(samples, labels, name)
+
+
+def _tensor(values: Any, what: str) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"{what} is not a regular array: give all its samples the same shape.") from error
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{what} has values of type {array.dtype}: pass whole or floating-point numbers.")
+    # torch knows neither foreign byte orders, negative strides, extended floats nor read-only memory.
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)
+
+
+def _samples(x: Tensor, name: str) -> Tensor:
+    if x.is_complex():
+        raise InputError(f"x of {name} is complex: pass real numbers.")
+    if x.numel() == 0:
+        raise InputError(f"x of {name} is empty (shape {tuple(x.shape)}): pass at least one sample.")
+    if x.ndim == 2:
+        x = x.to(torch.float32)
+    else:
+        x = _image_values(_channels_first(x, name), name)
+    # One pass and no mask in memory: NaN and infinities both show in the extremes.
+    if x.is_floating_point() and not all(torch.isfinite(extreme) for extreme in x.aminmax()):
+        raise InputError(f"x of {name} contains NaN or infinite values: remove or replace them.")
+    return x.contiguous()
+
+
+def _channels_first(x: Tensor, name: str) -> Tensor:
+    shape = tuple(x.shape)
+    candidates: list[Tensor] = []
+    if x.ndim == 3:
+        candidates = [x.unsqueeze(1)]
+    elif x.ndim == 4:
+        candidates = [x, x.permute(0, 3, 1, 2)]
+    for images in candidates:
+        if images.shape[1] in CHANNELS and min(images.shape[2:]) >= MIN_SIDE:
+            return images
+    raise InputError(
+        f"x of {name} has shape {shape}, which is neither vectors (N, F) nor images: pass images as "
+        f"(N, H, W), (N, H, W, C) or (N, C, H, W) with C 1, 3 or 4 and sides of {MIN_SIDE} pixels or more."
+    )
+
+
+def _image_values(x: Tensor, name: str) -> Tensor:
+    if x.dtype == torch.bool:
+        return x.to(torch.uint8) * 255
+    if x.is_floating_point():
+        return x.to(torch.float32)
+    if x.dtype != torch.uint8:
+        low, high = x.to(torch.int64).aminmax()
+        if low < 0 or high > 255:
+            raise InputError(
+                f"the integer images of {name} have values from {int(low)} to {int(high)}: pass integers in "
+                "0–255, or floating-point values in 0–1."
+            )
+    return x.to(torch.uint8)
+
+
+def _labels(y: Tensor, name: str) -> Tensor:
+    if y.ndim != 1:
+        hint = (
+            "the class number instead of one column per class"
+            if y.ndim == 2 and y.shape[1] > 1
+            else "them flat"
+        )
+        raise InputError(f"y of {name} has shape {tuple(y.shape)}: labels have shape (N,), so pass {hint}.")
+    if y.is_complex() or (y.is_floating_point() and not bool((y == y.round()).all() and y.isfinite().all())):
+        raise InputError(f"y of {name} has labels that are not whole numbers: number the classes from 0.")
+    y = y.to(torch.int64)
+    if len(y) and y.min() < 0:
+        raise InputError(
+            f"y of {name} has the negative label {int(y.min())}: number the classes from 0, and leave y out "
+            "when a domain is unlabelled."
+        )
+    return y.contiguous()

@@ -1,0 +1,47 @@
+"""A user's own files. Every failure is one sentence that names the file."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vmt.errors import InputError
+
+
+def read_npz(path: Path | str) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Samples ``x`` and, where there are any, labels ``y`` of a NumPy archive."""
+    path = existing_file(Path(path), "give the path of an .npz file with an array 'x' and, for labels, 'y'")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            keys = list(archive.files)
+            arrays = {key: archive[key] for key in ("x", "y") if key in keys}
+    except AttributeError as error:  # a bare .npy loads as an array, which has no keys and no context
+        raise _npz_error(path) from error
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise _npz_error(path) from error
+    if "x" not in arrays:
+        found = ", ".join(keys) or "nothing"
+        raise InputError(
+            f"{path} has no array 'x' (it holds: {found}): save it with numpy.savez(path, x=…, y=…)."
+        )
+    return arrays["x"], arrays.get("y")
+
+
+def existing_file(path: Path, remedy: str) -> Path:
+    """The path itself, or a sentence that ends in the remedy."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not a file: {remedy}.")
+    if not path.exists():
+        raise InputError(f"{path} does not exist: {remedy}.")
+    return path
+
+
+def _npz_error(path: Path) -> InputError:
+    return InputError(
+        f"{path} is not a readable .npz archive of plain arrays: save it with numpy.savez(path, x=…, y=…)."
+    )

@@ -1,0 +1,125 @@
+"""From stored values to what the network sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vmt.data.domain import Domain
+from vmt.data.ranges import value_range
+from vmt.errors import InputError
+
+# Resizing works through a domain in slices, so that only the result is ever held in float32.
+SLICE = 4096
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """The map from stored values to what the network sees; evaluation and deployment repeat it exactly."""
+
+    channels: int  # channels (or features) the network sees
+    size: tuple[int, int] | None  # (H, W) the network sees, None for vectors
+    scale: tuple[float, ...]  # one value, or one per feature
+    shift: tuple[float, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A batch of stored samples as float32 ``x * scale + shift``, grey tiled to three channels.
+
+        Tiled channels share memory, so the result must not be written to in place.
+        """
+        self._check_shape(x)
+        x = x.to(torch.float32)
+        if len(self.scale) == 1:
+            x = x * self.scale[0] + self.shift[0]
+        else:
+            x = x * _constant(self.scale, x.device) + _constant(self.shift, x.device)
+        if self.size is not None and x.shape[1] != self.channels:
+            x = x.expand(-1, self.channels, -1, -1)
+        return x
+
+    def fit(self, x: Tensor) -> Tensor:
+        """Images of another size, resized in float32 but not scaled; the same tensor otherwise."""
+        if self.size is None or tuple(x.shape[2:]) == self.size:
+            return x
+        shrinks = self.size[0] < x.shape[2] or self.size[1] < x.shape[3]
+        out = x.new_empty((*x.shape[:2], *self.size), dtype=torch.float32)
+        for start in range(0, len(x), SLICE):
+            part = x[start : start + SLICE].to(torch.float32)
+            out[start : start + SLICE] = F.interpolate(
+                part, self.size, mode="bilinear", align_corners=False, antialias=shrinks
+            )
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Preprocess:
+        try:
+            size = values["size"]
+            return cls(
+                channels=int(values["channels"]),
+                size=None if size is None else (int(size[0]), int(size[1])),
+                scale=tuple(float(v) for v in values["scale"]),
+                shift=tuple(float(v) for v in values["shift"]),
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                "the preprocessing record needs channels, size, scale and shift as Preprocess.to_dict writes "
+                f"them, not {dict(values)}."
+            ) from error
+
+    def _check_shape(self, x: Tensor) -> None:
+        if self.size is None:
+            fits = x.ndim == 2 and x.shape[1] == self.channels
+            wanted = f"(N, {self.channels})"
+        else:
+            tiled = x.ndim == 4 and x.shape[1] == 1 and self.channels == 3
+            fits = x.ndim == 4 and (x.shape[1] == self.channels or tiled) and tuple(x.shape[2:]) == self.size
+            wanted = f"(N, {self.channels}, {self.size[0]}, {self.size[1]})"
+        if not fits:
+            raise InputError(f"the network expects samples of shape {wanted}, not {tuple(x.shape)}.")
+
+
+def preprocess_for(source: Domain, target: Domain) -> Preprocess:
+    """The one map for both domains: images to [-1, 1], vectors to zero mean and unit variance.
+
+    Expects a pair that :func:`vmt.data.check_pair` accepts.
+    """
+    if not source.is_images:
+        return _standardise(source, target)
+    values = value_range(target)
+    # By area, so that one of the two domains is never resampled.
+    height, width = max((d.x.shape[2:] for d in (target, source)), key=lambda side: side[0] * side[1])
+    return Preprocess(
+        channels=max(source.x.shape[1], target.x.shape[1]),
+        size=(height, width),
+        scale=(values.scale,),
+        shift=(values.shift,),
+    )
+
+
+def _standardise(source: Domain, target: Domain) -> Preprocess:
+    pooled = torch.cat([source.x.to("cpu", torch.float64), target.x.to("cpu", torch.float64)])
+    std, mean = torch.std_mean(pooled, dim=0, correction=0)
+    # Rounding leaves a trace of variance on a constant feature; dividing by it would amplify noise.
+    constant = std <= 1e-12 * mean.abs().clamp(min=1)
+    scale = torch.where(constant, 1.0, 1 / std)
+    shift = -mean * scale
+    return Preprocess(pooled.shape[1], None, tuple(scale.tolist()), tuple(shift.tolist()))
+
+
+@lru_cache(maxsize=32)
+def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    # Made once per device: a copy from the host is not allowed while a CUDA graph is captured. Made outside
+    # inference mode even if first asked for there, or autograd could not use it afterwards.
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=torch.float32, device=device)

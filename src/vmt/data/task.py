@@ -1,0 +1,87 @@
+"""A task: a pair of domains with what is held out of them, ready for the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from vmt.data.checks import check_held_out, check_pair
+from vmt.data.domain import Domain
+from vmt.data.preprocess import Preprocess, preprocess_for
+from vmt.errors import InputError
+
+HELD_OUT_FRACTION = 0.1
+HELD_OUT_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Everything a run is trained and judged on."""
+
+    name: str
+    source: Domain  # labelled, trained on
+    source_test: Domain | None  # labelled, held out; the collapse watch looks at it
+    target: Domain  # trained on; its labels, if any, are for target_only alone
+    target_test: Domain | None  # labelled, held out, only ever used to report
+    classes: tuple[str, ...]
+    preprocess: Preprocess
+
+    def to(self, device: torch.device | str) -> Task:
+        return replace(
+            self,
+            source=self.source.to(device),
+            source_test=None if self.source_test is None else self.source_test.to(device),
+            target=self.target.to(device),
+            target_test=None if self.target_test is None else self.target_test.to(device),
+        )
+
+
+def make_task(
+    source: Domain,
+    target: Domain,
+    *,
+    source_test: Domain | None = None,
+    target_test: Domain | None = None,
+    classes: Sequence[str] | int | None = None,
+    name: str = "own data",
+) -> Task:
+    """Checks that the domains belong together and brings them to one size.
+
+    Without `source_test`, a tenth of the source is held out. `classes` are their names or their number;
+    without it they are counted from the source labels.
+    """
+    names = _class_names(classes)
+    count = check_pair(source, target, len(names) or None)
+    if source_test is not None:
+        check_held_out(source_test, source, count)
+    if target_test is not None:
+        check_held_out(target_test, target, count)
+    if source_test is None:
+        source, held_out = source.split(HELD_OUT_FRACTION, HELD_OUT_SEED)
+        source_test = replace(held_out, name=f"{source.name} held out")
+    # From the training parts alone: nothing that is held out may shape what the network sees.
+    preprocess = preprocess_for(source, target)
+    return Task(
+        name=name,
+        source=_fit(source, preprocess),
+        source_test=_fit(source_test, preprocess),
+        target=_fit(target, preprocess),
+        target_test=None if target_test is None else _fit(target_test, preprocess),
+        classes=names or tuple(str(k) for k in range(count)),
+        preprocess=preprocess,
+    )
+
+
+def _fit(samples: Domain, preprocess: Preprocess) -> Domain:
+    return replace(samples, x=preprocess.fit(samples.x))
+
+
+def _class_names(classes: Sequence[str] | int | None) -> tuple[str, ...]:
+    if classes is None:
+        return ()
+    names = tuple(str(k) for k in range(classes)) if isinstance(classes, int) else tuple(classes)
+    if len(names) < 2 or len(set(names)) != len(names):
+        raise InputError(f"classes={classes!r} does not give two or more different classes.")
+    return names

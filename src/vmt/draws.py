@@ -1,0 +1,145 @@
+"""Every random number of a training step but dropout and noise: a pure function of (seed, step, name).
+
+No generator carries state from one draw to the next. A draw hashes its name, the run's seed and the step counter into
+the start of a SplitMix64 sequence, in integer arithmetic on the device. So a resumed run draws what the unbroken one
+would have drawn, the order in which draws are asked for does not matter, the same numbers come out on every device,
+and a captured CUDA graph draws anew at each replay, because the step is a tensor that it reads.
+
+A test hands in recorded values with :class:`RecordedDraws`.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from scipy.special import betaincinv
+from torch import Tensor
+
+GOLDEN = 0x9E3779B97F4A7C15
+BETA_TABLE = 1 << 12
+
+
+def signed(value: int) -> int:
+    """The two's complement reading of 64 bits: torch has no unsigned 64-bit arithmetic."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def shift_right(bits: Tensor, by: int) -> Tensor:
+    """Logical, not arithmetic, right shift."""
+    return (bits >> by) & ((1 << (64 - by)) - 1)
+
+
+def mix64(bits: Tensor) -> Tensor:
+    """SplitMix64's output function: every input bit moves every output bit."""
+    bits = (bits ^ shift_right(bits, 30)) * signed(0xBF58476D1CE4E5B9)
+    bits = (bits ^ shift_right(bits, 27)) * signed(0x94D049BB133111EB)
+    return bits ^ shift_right(bits, 31)
+
+
+def key(seed: int, name: str) -> int:
+    """64 bits that stand for a seed and a name."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "little")
+
+
+class Draws(Protocol):
+    """Where the step gets its randomness. ``frozen`` asks for the same values at every step of the run."""
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Standard normal values."""
+        ...
+
+    def beta(self, name: str, alpha: float, n: int, frozen: bool = False) -> Tensor:
+        """``n`` values of Beta(α, α)."""
+        ...
+
+    def permutation(self, name: str, n: int) -> Tensor:
+        """A permutation of 0 … n-1."""
+        ...
+
+    def choice(self, name: str, population: int, n: int) -> Tensor:
+        """``n`` different indices below ``population``."""
+        ...
+
+
+class SeededDraws:
+    """Draws of a run. ``step`` is the run's step counter, a 0-d int64 tensor that the training step advances."""
+
+    def __init__(self, seed: int, step: Tensor) -> None:
+        self.seed = seed
+        self.step = step
+
+    def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
+        step = torch.zeros_like(self.step) if frozen else self.step
+        start = mix64(step * signed(GOLDEN) + signed(key(self.seed, name)))
+        counter = torch.arange(1, n + 1, device=self.step.device)
+        return mix64(start + counter * signed(GOLDEN))
+
+    def uniform(self, name: str, n: int, frozen: bool = False) -> Tensor:
+        """Strictly between 0 and 1: 23 bits and a half are exact in float32."""
+        return (shift_right(self.bits(name, n, frozen), 41).float() + 0.5) * 2.0**-23
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        uniform = self.uniform(name, torch.Size(shape).numel())
+        return (torch.erfinv(2 * uniform - 1) * 2**0.5).view(shape)
+
+    def beta(self, name: str, alpha: float, n: int, frozen: bool = False) -> Tensor:
+        uniform = self.uniform(name, n, frozen)
+        if alpha == 1:
+            return uniform
+        # Rejection sampling would need a loop whose length depends on data; the inverse CDF needs a look-up.
+        table = beta_quantiles(alpha, str(uniform.device))
+        place = uniform * BETA_TABLE
+        below = place.long().clamp_max(BETA_TABLE - 1)
+        return torch.lerp(table[below], table[below + 1], place - below)
+
+    def permutation(self, name: str, n: int) -> Tensor:
+        return self.bits(name, n).argsort()
+
+    def choice(self, name: str, population: int, n: int) -> Tensor:
+        if population <= 64 * n:
+            return self.permutation(name, population)[:n]
+        # Sorting a large population for a small batch is slow. Dropping the repeats from a longer row of independent
+        # draws gives the same distribution; among 2n draws from more than 64n values, n differ all but surely.
+        drawn = shift_right(self.bits(name, 2 * n), 2) % population
+        seen_before = (drawn[:, None] == drawn[None, :]).tril(-1).any(1)
+        first = seen_before.to(torch.int32).argsort(stable=True)
+        return drawn[first[:n]]
+
+
+@lru_cache(maxsize=16)
+def beta_quantiles(alpha: float, device: str) -> Tensor:
+    return torch.as_tensor(
+        betaincinv(alpha, alpha, torch.linspace(0, 1, BETA_TABLE + 1, dtype=torch.float64).numpy()),
+        dtype=torch.float32,
+        device=device,
+    )
+
+
+class RecordedDraws:
+    """Draws recorded elsewhere: ``values(name)`` returns what to use, whatever kind of draw is asked for."""
+
+    def __init__(self, values: Callable[[str], Tensor]) -> None:
+        self.values = values
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return self.values(name).view(shape)
+
+    def beta(self, name: str, alpha: float, n: int, frozen: bool = False) -> Tensor:
+        return self.values(name)
+
+    def permutation(self, name: str, n: int) -> Tensor:
+        return self.values(name)
+
+    def choice(self, name: str, population: int, n: int) -> Tensor:
+        return self.values(name)
+
+
+def seed_layers(seed: int, step: int, device: torch.device) -> None:
+    """Dropout and noise draw from torch's own generator, fast inside fused kernels: seed it anew for each step."""
+    value = key(seed, f"layers/{step}") >> 1
+    torch.default_generator.manual_seed(value)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(value)

@@ -1,0 +1,85 @@
+r"""The equations of the paper, one pure function each.
+
+Every function takes logits and returns one value per example; the caller reduces. Nothing here knows of networks,
+optimisers or batches of a particular origin, so each works on its own inside any training loop.
+
+The paper writes some terms as a KL divergence to a virtual label. With the label held constant, cross-entropy differs
+from KL by a constant and has the same gradient; like the authors' program, these functions return the cross-entropy.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def wide(x: Tensor) -> Tensor:
+    """At least single precision: logits of a bfloat16 network are worked on in float32."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def soft_cross_entropy(probabilities: Tensor, logits: Tensor) -> Tensor:
+    r"""Cross-entropy to a soft label: :math:`-p^\top \ln \mathrm{softmax}(z)`."""
+    return -(probabilities * wide(logits).log_softmax(-1)).sum(-1)
+
+
+def source_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    r"""Eq. 1, :math:`\mathcal L_y`: :math:`-y^\top \ln f(x)` on labelled source samples."""
+    return F.cross_entropy(wide(logits), labels, reduction="none")
+
+
+def conditional_entropy(logits: Tensor) -> Tensor:
+    r"""Eq. 2, :math:`\mathcal L_c`: :math:`-f(x)^\top \ln f(x)`; the gradient flows through both factors."""
+    return soft_cross_entropy(wide(logits).softmax(-1), logits)
+
+
+def discriminator_loss(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    r"""What the domain discriminator minimises: :math:`\tfrac12 \mathrm{BCE}(d(x_s), 1)` and :math:`\tfrac12
+    \mathrm{BCE}(d(x_t), 0)`, from its logits on source and on target features."""
+    return 0.5 * F.softplus(-wide(source).squeeze(-1)), 0.5 * F.softplus(wide(target).squeeze(-1))
+
+
+def domain_confusion(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Eq. 1, :math:`\mathcal L_d`, as the classifier minimises it: the discriminator's loss with the labels swapped.
+
+    Alternating updates with swapped labels, not gradient reversal.
+    """
+    return discriminator_loss(source=-source, target=-target)
+
+
+def virtual_adversarial(clean: Tensor, adversarial: Tensor) -> Tensor:
+    r"""Eq. 3, :math:`\mathcal L_v`: :math:`\mathrm{CE}(f(x), f(x + r))` with :math:`f(x)` held constant.
+
+    ``adversarial`` are the logits at :math:`x + r`, where :math:`r` comes from :func:`vmt.directions.adversarial`.
+    """
+    return soft_cross_entropy(wide(clean.detach()).softmax(-1), adversarial)
+
+
+def mixed(values: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
+    r"""Eq. 4, the convex combination :math:`\lambda v_i + (1 - \lambda) v_j` of each row with its partner row."""
+    lam = lam.view(-1, *[1] * (values.dim() - 1))
+    return lam * values + (1 - lam) * values[partner]
+
+
+def virtual_mixup(clean: Tensor, of_mixed: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
+    r"""Eqs. 6 and 7, :math:`\mathcal L_m` on logits: :math:`\tilde y = \mathrm{softmax}(\lambda z_i + (1-\lambda) z_j)`
+    held constant, :math:`\mathrm{CE}(\tilde y, f(\tilde x))`.
+
+    ``clean`` are the logits of the batch, ``of_mixed`` those of its mix :func:`mixed` with the same λ and partners.
+    """
+    virtual_label = mixed(wide(clean.detach()), lam, partner).softmax(-1)
+    return soft_cross_entropy(virtual_label, of_mixed)
+
+
+def virtual_mixup_on_probabilities(clean: Tensor, of_mixed: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
+    r"""Eqs. 5 and 6, :math:`\mathcal L_m` with :math:`\tilde y = \lambda f(x_i) + (1-\lambda) f(x_j)` held constant."""
+    virtual_label = mixed(wide(clean.detach()).softmax(-1), lam, partner)
+    return soft_cross_entropy(virtual_label, of_mixed)
+
+
+def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
+    r"""DIRT-T: :math:`\mathrm{CE}(f_{n-1}(x), f_n(x))`, the teacher's soft label held constant.
+
+    Also :math:`\mathcal L_m` on the last hidden layer (appendix), where the "teacher" is the head applied to the mixed
+    hidden layer and the "student" the network applied to the mixed input.
+    """
+    return soft_cross_entropy(wide(teacher.detach()).softmax(-1), student)

@@ -1,0 +1,179 @@
+"""The nouns that a method is made of. A method is a value; adding one means writing one down (:mod:`vmt.methods`).
+
+A :class:`Method` has roles (networks) and phases; a :class:`Phase` has ordered updates and events; an :class:`Update`
+optimises some roles on the sum of weighted terms; a :class:`Term` is a loss and the nodes it reads.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from vmt.errors import InputError
+from vmt.nets.staged import INPUT
+from vmt.schedules import Number
+from vmt.views import Labels, Node, View
+
+Loss = Callable[..., Tensor | tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Term:
+    """``weight`` × the mean of ``loss`` over examples. A loss may return several vectors, whose means are added.
+
+    A term of weight 0 is measured and logged, never differentiated.
+    """
+
+    name: str
+    loss: Loss
+    reads: tuple[Node, ...]
+    weight: Number = 1.0
+
+
+def measure(name: str, figure: Loss, *reads: Node) -> Term:
+    """A figure that is only logged."""
+    return Term(name, figure, reads, weight=0.0)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with the paper's settings, and ε beside √v before bias correction, as TensorFlow has it."""
+
+    lr: Number = 1e-3
+    beta1: float = 0.5
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+
+@dataclass(frozen=True)
+class Average:
+    """After each update, ``into`` moves by 1 − decay towards the weights of ``of``."""
+
+    of: str
+    into: str
+    decay: float = 0.998
+
+
+@dataclass(frozen=True)
+class Update:
+    """One optimiser step."""
+
+    name: str
+    optimises: tuple[str, ...]
+    terms: tuple[Term, ...]
+    optimiser: Adam = Adam()
+    averages: tuple[Average, ...] = ()
+    keep: tuple[View, ...] = ()
+    """Views that run for their running statistics although no term reads them."""
+    batch: str | None = None
+    """The name of an earlier update whose batch this one uses again; None draws a fresh one."""
+    repeats: int = 1
+
+
+@dataclass(frozen=True)
+class CopyRole:
+    """Copies weights and running statistics of one role into another."""
+
+    of: str
+    into: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something done before the first step of a phase and then every ``every`` steps of it."""
+
+    every: int
+    action: CopyRole
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Steps that all do the same updates."""
+
+    name: str
+    updates: tuple[Update, ...]
+    events: tuple[Event, ...] = ()
+    iterations: int = 40_000
+
+
+@dataclass(frozen=True)
+class Network:
+    """A role played by the task's network, freshly initialised: all of it, or the stages after and until a tap."""
+
+    after: str = INPUT
+    until: str | None = None
+
+
+@dataclass(frozen=True)
+class Discriminator:
+    """A role that tells the domains apart by what another role produces at a tap."""
+
+    of: str = "classifier"
+    tap: str = "features"
+    hidden: int = 100
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A role that starts as a copy of another and is never optimised.
+
+    With ``shared_statistics`` it uses the other's live running statistics, as the paper's evaluation does.
+    """
+
+    of: str = "classifier"
+    shared_statistics: bool = False
+
+
+Role = Network | Discriminator | Copy
+
+
+@dataclass(frozen=True)
+class Method:
+    """A training procedure, whole."""
+
+    name: str
+    roles: Mapping[str, Role]
+    phases: tuple[Phase, ...]
+    predictor: tuple[str, ...] = ("ema",)
+    """The roles that, applied one after the other, predict."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """What it was built with, for the record."""
+
+    def __post_init__(self) -> None:
+        for phase in self.phases:
+            for update in phase.updates:
+                named = {*update.optimises, *(view.role for view in update.keep)}
+                named |= {name for average in update.averages for name in (average.of, average.into)}
+                for name in named - set(self.roles):
+                    raise InputError(
+                        f"method {self.name!r}: update {update.name!r} names the role {name!r}, which is not in roles"
+                    )
+
+    def with_iterations(self, *iterations: int | None) -> "Method":
+        """The same method with other phase lengths, in the order of its phases; None keeps a phase's own."""
+        if len(iterations) > len(self.phases):
+            raise InputError(
+                f"method {self.name!r} has {len(self.phases)} phases, but {len(iterations)} lengths were given"
+            )
+        lengths = [*iterations, *[None] * (len(self.phases) - len(iterations))]
+        phases = tuple(
+            phase if n is None else replace(phase, iterations=n)
+            for phase, n in zip(self.phases, lengths, strict=True)
+        )
+        return replace(self, phases=phases)
+
+    @property
+    def iterations(self) -> int:
+        return sum(phase.iterations for phase in self.phases)
+
+    def updates(self) -> Iterator[Update]:
+        for phase in self.phases:
+            yield from phase.updates
+
+    def reads_labels_of(self, stream: str) -> bool:
+        return any(
+            isinstance(node, Labels) and node.batch.stream == stream
+            for update in self.updates()
+            for term in update.terms
+            for node in term.reads
+        )

@@ -1,0 +1,7 @@
+"""Networks: the paper's CNNs, an MLP for vectors, and an adapter for any module."""
+
+from vmt.nets.cnn import cnn
+from vmt.nets.mlp import discriminator, mlp
+from vmt.nets.staged import Staged
+
+__all__ = ["Staged", "cnn", "discriminator", "mlp"]

@@ -1,0 +1,44 @@
+"""A network as named stages, so that a pass can enter and leave it at any of them."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+INPUT = "input"
+
+
+class Staged(nn.Module):
+    """Stages applied in order; each is named by what it produces (its *tap*).
+
+    The paper's classifier f = h ∘ g has the taps ``features`` (g, what the discriminator sees), ``hidden`` (the input
+    of the last dense layer) and ``logits``.
+
+    ``one_by_one`` marks a network whose passes may not share a batch, because it holds normalisation layers that
+    cannot be told where one pass ends.
+    """
+
+    def __init__(self, stages: Mapping[str, nn.Module], one_by_one: bool = False) -> None:
+        super().__init__()
+        self.stages = nn.ModuleDict(stages)
+        self.one_by_one = one_by_one
+
+    @property
+    def taps(self) -> tuple[str, ...]:
+        return tuple(self.stages)
+
+    def forward(self, x: Tensor, entry: str = INPUT, exit: str | None = None) -> dict[str, Tensor]:
+        """Run from the tap ``entry`` to the tap ``exit`` (default: the last) and return every tap on the way."""
+        names = self.taps
+        first = 0 if entry == INPUT else names.index(entry) + 1
+        last = len(names) if exit is None else names.index(exit) + 1
+        outputs = {}
+        for name in names[first:last]:
+            x = outputs[name] = self.stages[name](x)
+        return outputs
+
+    def part(self, after: str = INPUT, until: str | None = None) -> "Staged":
+        """The stages after one tap and up to another, as a network of their own (sharing the modules)."""
+        names = self.taps
+        first = 0 if after == INPUT else names.index(after) + 1
+        last = len(names) if until is None else names.index(until) + 1
+        return Staged({name: self.stages[name] for name in names[first:last]}, self.one_by_one)

@@ -1,0 +1,86 @@
+"""From the terms of an update to the few network calls that serve them all.
+
+Views that need the same network, in the same mode, and that wait for equally many earlier passes, run as one
+concatenated batch. For VMT this makes three classifier calls of eight views: [source | target | mixed source | mixed
+target], [source + ξd | target + ξd] and [adversarial source | adversarial target].
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from vmt.errors import InputError
+from vmt.method import Update
+from vmt.views import SLOPE, Node, Tap, View
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Views that share one call of one network."""
+
+    role: str
+    views: tuple[View, ...]
+    entry: str
+    exit: str
+    training: bool
+    gradient: bool
+    probing: bool
+
+
+def plan(update: Update, taps: Mapping[str, tuple[str, ...]]) -> tuple[Pass, ...]:
+    """The passes of an update in an order in which each finds its inputs ready. ``taps`` are those of each role."""
+    exits: dict[View, str] = {}
+
+    def need(view: View, tap: str) -> None:
+        if view.role not in taps:
+            raise InputError(
+                f"update {update.name!r} reads the role {view.role!r}, which the method does not have"
+            )
+        names = taps[view.role]
+        tap = names[-1] if tap == SLOPE and view.probe else tap
+        if tap not in names:
+            raise InputError(
+                f"update {update.name!r} reads {tap!r} of the role {view.role!r}, which has only {', '.join(names)}"
+            )
+        before = exits.get(view, tap)
+        exits[view] = max(tap, before, key=names.index)
+
+    for term in update.terms:
+        for node in term.reads:
+            for tap in taps_below(node):
+                need(tap.view, tap.name)
+    for view in update.keep:
+        need(view, taps[view.role][-1])
+        for tap in taps_below(view):
+            need(tap.view, tap.name)
+
+    groups: dict[tuple[object, ...], list[View]] = {}
+    for view, exit in exits.items():
+        key = (depth(view), view.role, view.entry, exit, view.training, view.gradient, view.probe is None)
+        groups.setdefault(key, []).append(view)
+    ordered = sorted(groups.items(), key=lambda item: depth(item[1][0]))
+    return tuple(
+        Pass(
+            first.role,
+            tuple(views),
+            first.entry,
+            exits[first],
+            first.training,
+            first.gradient,
+            first.probe is not None,
+        )
+        for _, views in ordered
+        for first in views[:1]
+    )
+
+
+def taps_below(node: Node | View) -> Iterator[Tap]:
+    """Every tap that a node depends on, itself included, in the order in which they can run."""
+    for child in node.reads:
+        yield from taps_below(child)
+    if isinstance(node, Tap):
+        yield node
+
+
+def depth(view: View) -> int:
+    """How many passes must come before this one."""
+    return max((1 + depth(tap.view) for tap in taps_below(view)), default=0)

@@ -1,0 +1,93 @@
+"""Everything that training changes: networks, optimiser moments, the step counter."""
+
+import copy
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from vmt.draws import key
+from vmt.method import Copy, Discriminator, Method, Network
+from vmt.nets.mlp import discriminator
+from vmt.nets.staged import Staged
+from vmt.optim import AdamState
+
+NetworkFactory = Callable[[], Staged]
+
+
+class State:
+    """The networks by role, the optimisers by update, and the number of steps done."""
+
+    def __init__(self, roles: dict[str, Staged], optimisers: dict[str, AdamState], step: Tensor) -> None:
+        self.roles = roles
+        self.optimisers = optimisers
+        self.step = step
+
+    def parameters(self, roles: tuple[str, ...]) -> list[nn.Parameter]:
+        return [p for name in roles for p in self.roles[name].parameters()]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name, each once: a buffer that two roles share is listed with the first."""
+        named: dict[str, Tensor] = {"step": self.step}
+        for role, module in self.roles.items():
+            named |= {
+                f"roles/{role}/{name}": tensor for name, tensor in module.state_dict(keep_vars=True).items()
+            }
+        for update, optimiser in self.optimisers.items():
+            named |= {f"optimisers/{update}/{name}": tensor for name, tensor in optimiser.tensors().items()}
+        unique: dict[int, str] = {}
+        for name, tensor in named.items():
+            unique.setdefault(id(tensor), name)
+        return {name: named[name].detach() for name in unique.values()}
+
+    @torch.no_grad()
+    def restore_(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy values in place, so that captured graphs and shared buffers stay valid."""
+        own = self.tensors()
+        if missing := sorted(own.keys() ^ tensors.keys()):
+            raise KeyError(f"saved state and this run differ in {missing[0]!r} ({len(missing)} names in all)")
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def build_state(
+    method: Method, network: NetworkFactory, shape: tuple[int, ...], seed: int, device: torch.device
+) -> State:
+    """Fresh networks for every role, initialised from the seed and the role's name alone."""
+    roles: dict[str, Staged] = {}
+    for name, role in method.roles.items():
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(key(seed, f"initialise/{name}") >> 1)
+            if isinstance(role, Network):
+                module = network().part(role.after, role.until)
+            elif isinstance(role, Discriminator):
+                module = discriminator(features_of(roles[role.of], shape, role.tap), role.hidden)
+            else:
+                module = copy.deepcopy(roles[role.of])
+        roles[name] = module.to(device, memory_format=torch.channels_last)
+        if isinstance(role, Copy):
+            roles[name].requires_grad_(False)
+            if role.shared_statistics:
+                share_buffers(roles[role.of], roles[name])
+    step = torch.zeros((), dtype=torch.int64, device=device)
+    state = State(roles, {}, step)
+    for update in method.updates():
+        if update.name not in state.optimisers:
+            state.optimisers[update.name] = AdamState(list(state.parameters(update.optimises)))
+    return state
+
+
+def share_buffers(of: nn.Module, into: nn.Module) -> None:
+    """Make ``into`` use the very buffers of ``of``."""
+    for theirs, ours in zip(of.modules(), into.modules(), strict=True):
+        ours._buffers.update(theirs._buffers)
+
+
+@torch.no_grad()
+def features_of(module: Staged, shape: tuple[int, ...], tap: str) -> int:
+    """How many values a network produces at a tap for one sample."""
+    module.eval()
+    device = next(module.parameters()).device
+    taps: dict[str, Tensor] = module(torch.zeros(2, *shape, device=device), exit=tap)
+    module.train()
+    return taps[tap][0].numel()
