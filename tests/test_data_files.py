@@ -129,9 +129,7 @@ def test_wrong_svhn(tmp_path, changes, says):
     sentence(caught, path, says)
 
 
-@pytest.mark.parametrize(
-    ("read", "name"), [(read_mnist, "train-images-idx3-ubyte"), (read_svhn, "train_32x32.mat")]
-)
+@pytest.mark.parametrize(("read", "name"), [(read_mnist, "train-images-idx3-ubyte"), (read_svhn, "train_32x32.mat")])
 def test_missing_benchmark_file_says_where_it_belongs(tmp_path, read, name):
     with pytest.raises(InputError, match="into the folder") as caught:
         read(tmp_path / "absent", "train")

@@ -157,8 +157,7 @@ class Method:
             )
         lengths = [*iterations, *[None] * (len(self.phases) - len(iterations))]
         phases = tuple(
-            phase if n is None else replace(phase, iterations=n)
-            for phase, n in zip(self.phases, lengths, strict=True)
+            phase if n is None else replace(phase, iterations=n) for phase, n in zip(self.phases, lengths, strict=True)
         )
         return replace(self, phases=phases)
 

@@ -30,12 +30,13 @@ from vmt.method import (
 from vmt.schedules import Number
 from vmt.views import SLOPE, Adversarial, Batch, Labels, Lam, Mix, Node, Pairs, Partner, Start, View
 
+ADAM = Adam()
 SOURCE, TARGET = Batch("source"), Batch("target")
 CLASSIFIER: dict[str, Role] = {"classifier": Network(), "ema": Copy("classifier", shared_statistics=True)}
 AVERAGE = Average("classifier", into="ema")
 
 
-def source_only(optimiser: Adam = Adam(), statistics: str = "source", iterations: int = 40_000) -> Method:
+def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: int = 40_000) -> Method:
     """The lower bound: L_y alone. Nothing of the target is seen.
 
     ``statistics="target"`` takes the running statistics from target batches, as the authors' program does.
@@ -49,14 +50,14 @@ def source_only(optimiser: Adam = Adam(), statistics: str = "source", iterations
     return one_phase("source_only", CLASSIFIER, [classifier_update(terms, optimiser, keep)], iterations)
 
 
-def target_only(optimiser: Adam = Adam(), iterations: int = 40_000) -> Method:
+def target_only(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
     """The upper bound: cross-entropy on the target's own labels."""
     clean = View("classifier", TARGET, statistics=True)
     terms = (Term("L_y", losses.source_cross_entropy, (clean.logits, Labels(TARGET))), *health(clean))
     return one_phase("target_only", CLASSIFIER, [classifier_update(terms, optimiser)], iterations)
 
 
-def dann(lambda_d: Number = 1e-2, optimiser: Adam = Adam(), iterations: int = 40_000) -> Method:
+def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
     """L_y + λ_d L_d with alternating updates: domain-adversarial training on the paper's networks."""
     return adversarial("dann", lambda_d, 0.0, 0.0, (), optimiser, iterations)
 
@@ -68,7 +69,7 @@ def vada(
     entropy: bool = True,
     radius: float = 3.5,
     xi: float | None = None,
-    optimiser: Adam = Adam(),
+    optimiser: Adam = ADAM,
     iterations: int = 40_000,
 ) -> Method:
     """DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)]."""
@@ -87,7 +88,7 @@ def vmt(
     lambda_mix_t: Number | None = None,
     radius: float = 3.5,
     xi: float | None = None,
-    optimiser: Adam = Adam(),
+    optimiser: Adam = ADAM,
     iterations: int = 40_000,
 ) -> Method:
     """Virtual mixup training: VADA + λ_s L_m(source) + λ_t L_m(target).
@@ -149,9 +150,7 @@ def dirt_t(
     )
 
 
-METHODS: dict[str, Callable[..., Method]] = {
-    f.__name__: f for f in (source_only, target_only, dann, vada, vmt)
-}
+METHODS: dict[str, Callable[..., Method]] = {f.__name__: f for f in (source_only, target_only, dann, vada, vmt)}
 
 
 Penalty = Callable[[View, Number], Term]

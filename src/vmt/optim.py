@@ -7,9 +7,9 @@ from vmt.method import Adam
 
 
 class AdamState:
-    """Moments and step count of one optimiser; :meth:`step_` applies
+    r"""Moments and step count of one optimiser; :meth:`step_` applies
 
-    .. math:: \\theta \\leftarrow \\theta - lr\\,\\frac{\\sqrt{1-\\beta_2^t}}{1-\\beta_1^t}\\,\\frac{m}{\\sqrt v + \\epsilon}
+    .. math:: \theta \leftarrow \theta - lr\,\frac{\sqrt{1-\beta_2^t}}{1-\beta_1^t} \frac{m}{\sqrt v + \epsilon}
     """
 
     def __init__(self, parameters: list[Tensor]) -> None:
@@ -24,9 +24,7 @@ class AdamState:
         return {"t": self.t, **named}
 
     @torch.no_grad()
-    def step_(
-        self, parameters: list[Tensor], gradients: list[Tensor], adam: Adam, lr: float | Tensor
-    ) -> None:
+    def step_(self, parameters: list[Tensor], gradients: list[Tensor], adam: Adam, lr: float | Tensor) -> None:
         self.t += 1
         torch._foreach_lerp_(self.m, gradients, 1 - adam.beta1)
         torch._foreach_mul_(self.v, adam.beta2)

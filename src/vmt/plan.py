@@ -32,9 +32,7 @@ def plan(update: Update, taps: Mapping[str, tuple[str, ...]]) -> tuple[Pass, ...
 
     def need(view: View, tap: str) -> None:
         if view.role not in taps:
-            raise InputError(
-                f"update {update.name!r} reads the role {view.role!r}, which the method does not have"
-            )
+            raise InputError(f"update {update.name!r} reads the role {view.role!r}, which the method does not have")
         names = taps[view.role]
         tap = names[-1] if tap == SLOPE and view.probe else tap
         if tap not in names:

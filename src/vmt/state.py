@@ -23,16 +23,14 @@ class State:
         self.optimisers = optimisers
         self.step = step
 
-    def parameters(self, roles: tuple[str, ...]) -> list[nn.Parameter]:
+    def parameters(self, roles: tuple[str, ...]) -> list[Tensor]:
         return [p for name in roles for p in self.roles[name].parameters()]
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by name, each once: a buffer that two roles share is listed with the first."""
         named: dict[str, Tensor] = {"step": self.step}
         for role, module in self.roles.items():
-            named |= {
-                f"roles/{role}/{name}": tensor for name, tensor in module.state_dict(keep_vars=True).items()
-            }
+            named |= {f"roles/{role}/{name}": tensor for name, tensor in module.state_dict(keep_vars=True).items()}
         for update, optimiser in self.optimisers.items():
             named |= {f"optimisers/{update}/{name}": tensor for name, tensor in optimiser.tensors().items()}
         unique: dict[int, str] = {}
@@ -64,7 +62,7 @@ def build_state(
                 module = discriminator(features_of(roles[role.of], shape, role.tap), role.hidden)
             else:
                 module = copy.deepcopy(roles[role.of])
-        roles[name] = module.to(device, memory_format=torch.channels_last)
+        roles[name] = module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if isinstance(role, Copy):
             roles[name].requires_grad_(False)
             if role.shared_statistics:
@@ -73,7 +71,7 @@ def build_state(
     state = State(roles, {}, step)
     for update in method.updates():
         if update.name not in state.optimisers:
-            state.optimisers[update.name] = AdamState(list(state.parameters(update.optimises)))
+            state.optimisers[update.name] = AdamState(state.parameters(update.optimises))
     return state
 
 

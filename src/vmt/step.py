@@ -147,7 +147,7 @@ class Evaluation:
             label = wide(clean.detach()).softmax(-1)
             taps = {SLOPE: slope(x, label, taps["logits"])}
         for name, tensor in taps.items():
-            for view, part in zip(views, tensor.split(sizes), strict=True):
+            for view, part in zip(views, torch.split(tensor, list(sizes)), strict=True):
                 self.known[Tap(view, name)] = part
 
     def name(self, draw: str) -> str:

@@ -1,6 +1,6 @@
 """What a loss term can read: small values that describe tensors, before any tensor exists.
 
-A method is written down as terms that read *nodes*: a batch of a stream, a mix of it, the logits of a network on either.
+A method is written down as terms that read *nodes*: a batch of a stream, a mix of it, a network's logits on either.
 Nodes are frozen and compare by content, so two terms that describe the same view share one forward pass, and the whole
 set of passes of an update is known before it runs (:mod:`vmt.plan`).
 

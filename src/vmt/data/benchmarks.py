@@ -38,9 +38,7 @@ def read_mnist(folder: Path | str, split: Split) -> Samples:
             "fetch both files from the same place."
         )
     if labels.max() > 9:
-        raise InputError(
-            f"{labels_path} holds the label {labels.max()}, but digits go from 0 to 9: fetch it again."
-        )
+        raise InputError(f"{labels_path} holds the label {labels.max()}, but digits go from 0 to 9: fetch it again.")
     return images, labels
 
 
@@ -62,13 +60,9 @@ def read_svhn(folder: Path | str, split: Split) -> Samples:
             f"{path} holds X of shape {images.shape} and type {images.dtype}, not (32, 32, 3, N) and uint8."
         )
     if len(labels) != images.shape[3]:
-        raise InputError(
-            f"{path} holds {len(labels)} labels for {images.shape[3]} images: fetch the file again."
-        )
+        raise InputError(f"{path} holds {len(labels)} labels for {images.shape[3]} images: fetch the file again.")
     if labels.dtype.kind not in "iuf" or not np.isin(labels, np.arange(1, 11)).all():
-        raise InputError(
-            f"{path} holds labels outside 1–10, in which SVHN numbers its digits: fetch the file again."
-        )
+        raise InputError(f"{path} holds labels outside 1–10, in which SVHN numbers its digits: fetch the file again.")
     return images.transpose(3, 0, 1, 2), labels.astype(np.int64) % 10
 
 
@@ -82,9 +76,7 @@ def _mnist_file(folder: Path, name: str) -> Path:
     plain = folder / name
     if plain.is_file():
         return plain
-    return existing_file(
-        folder / f"{name}.gz", "put the four official MNIST files into the folder mnist of the data"
-    )
+    return existing_file(folder / f"{name}.gz", "put the four official MNIST files into the folder mnist of the data")
 
 
 def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
@@ -96,18 +88,14 @@ def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is truncated or damaged: fetch it again.") from error
     except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror}): check the file and its permissions."
-        ) from error
+        raise InputError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
     axes = magic & 0xFF
     start = 4 + 4 * axes
     if len(content) < start:
         raise InputError(f"{path} is truncated: it ends inside its header, fetch it again.")
     found, *shape = (int(word) for word in np.frombuffer(content, ">u4", 1 + axes))
     if found != magic:
-        raise InputError(
-            f"{path} is not the idx file its name says (magic {found}, not {magic}): fetch it again."
-        )
+        raise InputError(f"{path} is not the idx file its name says (magic {found}, not {magic}): fetch it again.")
     if len(content) - start != math.prod(shape):
         raise InputError(
             f"{path} is damaged: its header announces {math.prod(shape)} bytes and "
@@ -124,9 +112,7 @@ def _read_mat(path: Path) -> dict[str, NDArray[Any]]:
     except PermissionError as error:
         raise InputError(f"{path} cannot be read: check its permissions.") from error
     except NotImplementedError as error:
-        raise InputError(
-            f"{path} is a MATLAB 7.3 file, not SVHN's own version 5: fetch the official file."
-        ) from error
+        raise InputError(f"{path} is a MATLAB 7.3 file, not SVHN's own version 5: fetch the official file.") from error
     except Exception as error:
         # scipy's parser answers damaged bytes with almost any exception type, by where the damage lies.
         raise InputError(f"{path} is truncated or not a MATLAB file: fetch it again.") from error

@@ -53,13 +53,9 @@ def _from_files(name: str, source: str, target: str, description: str) -> TaskIn
 
     def load(data: Path | None) -> Task:
         if data is None:
-            raise InputError(
-                f"the task {name} reads {source} and {target} from files: give their folder with --data."
-            )
+            raise InputError(f"the task {name} reads {source} and {target} from files: give their folder with --data.")
         if not data.is_dir():
-            raise InputError(
-                f"the data folder {data} does not exist: give the folder that holds mnist and svhn."
-            )
+            raise InputError(f"the data folder {data} does not exist: give the folder that holds mnist and svhn.")
         return make_task(
             readers[source](data, "train"),
             readers[target](data, "train"),
@@ -83,9 +79,7 @@ TASKS: dict[str, TaskInfo] = {
             needs_data=False,
             load=lambda data: digits_task(),
         ),
-        _from_files(
-            "mnist-svhn", "MNIST", "SVHN", "handwritten digits to house numbers, 32×32; the hard direction"
-        ),
+        _from_files("mnist-svhn", "MNIST", "SVHN", "handwritten digits to house numbers, 32×32; the hard direction"),
         _from_files("svhn-mnist", "SVHN", "MNIST", "house numbers to handwritten digits, 32×32"),
     )
 }

@@ -55,9 +55,7 @@ def _check_shapes(first: Domain, second: Domain) -> None:
             f"{first.name} has {a} channels and {second.name} has {b}: convert both to grey or both to RGB."
         )
     if not first.is_images and a != b:
-        raise InputError(
-            f"{first.name} has {a} features and {second.name} has {b}: give both the same features."
-        )
+        raise InputError(f"{first.name} has {a} features and {second.name} has {b}: give both the same features.")
 
 
 def _check_ranges(first: Domain, second: Domain) -> None:
@@ -68,9 +66,7 @@ def _check_ranges(first: Domain, second: Domain) -> None:
         remedy = REMEDIES[ranges].format(first.name, second.name)
     else:
         remedy = REMEDIES[ranges[1], ranges[0]].format(second.name, first.name)
-    raise InputError(
-        f"{first.name} is in {ranges[0].label} and {second.name} in {ranges[1].label}: {remedy}."
-    )
+    raise InputError(f"{first.name} is in {ranges[0].label} and {second.name} in {ranges[1].label}: {remedy}.")
 
 
 def _check_spreads(first: Domain, second: Domain) -> None:
@@ -104,9 +100,7 @@ def _check_classes(source: Domain, target: Domain, classes: int | None) -> int:
             )
     _check_label_range(source, source.y, classes)
     if len(present) < 2:
-        raise InputError(
-            f"{source.name} has only samples of class {int(source.y[0])}: give it two classes or more."
-        )
+        raise InputError(f"{source.name} has only samples of class {int(source.y[0])}: give it two classes or more.")
     if target.y is not None:
         _check_label_range(target, target.y, classes)
     return classes

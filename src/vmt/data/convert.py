@@ -101,11 +101,7 @@ def _image_values(x: Tensor, name: str) -> Tensor:
 
 def _labels(y: Tensor, name: str) -> Tensor:
     if y.ndim != 1:
-        hint = (
-            "the class number instead of one column per class"
-            if y.ndim == 2 and y.shape[1] > 1
-            else "them flat"
-        )
+        hint = "the class number instead of one column per class" if y.ndim == 2 and y.shape[1] > 1 else "them flat"
         raise InputError(f"y of {name} has shape {tuple(y.shape)}: labels have shape (N,), so pass {hint}.")
     if y.is_complex() or (y.is_floating_point() and not bool((y == y.round()).all() and y.isfinite().all())):
         raise InputError(f"y of {name} has labels that are not whole numbers: number the classes from 0.")

@@ -57,7 +57,5 @@ class Domain:
             take = min(max(round(count * fraction), 1), count - 1)
             held[members[torch.randperm(count, generator=generator)[:take]]] = True
         if not held.any():
-            raise InputError(
-                f"{self.name} has too few samples ({len(self)}) to split: two of a class are needed."
-            )
+            raise InputError(f"{self.name} has too few samples ({len(self)}) to split: two of a class are needed.")
         return self.subset(torch.nonzero(~held).squeeze(1)), self.subset(torch.nonzero(held).squeeze(1))

@@ -26,9 +26,7 @@ def read_npz(path: Path | str) -> tuple[NDArray[Any], NDArray[Any] | None]:
         raise _npz_error(path) from error
     if "x" not in arrays:
         found = ", ".join(keys) or "nothing"
-        raise InputError(
-            f"{path} has no array 'x' (it holds: {found}): save it with numpy.savez(path, x=…, y=…)."
-        )
+        raise InputError(f"{path} has no array 'x' (it holds: {found}): save it with numpy.savez(path, x=…, y=…).")
     return arrays["x"], arrays.get("y")
 
 

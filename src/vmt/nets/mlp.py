@@ -20,9 +20,7 @@ def mlp(
     regularise: list[nn.Module] = [nn.Dropout(dropout), GaussianNoise(noise)]
     return Staged(
         {
-            "features": nn.Sequential(
-                nn.Flatten(), dense_block(inputs, width), dense_block(width, width), *regularise
-            ),
+            "features": nn.Sequential(nn.Flatten(), dense_block(inputs, width), dense_block(width, width), *regularise),
             "hidden": nn.Sequential(dense_block(width, width), dense_block(width, width)),
             "logits": logits_layer(width, classes),
         }

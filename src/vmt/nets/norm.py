@@ -53,7 +53,7 @@ class BatchNorm(nn.Module):
         sizes = _sizes or (len(x),)
         if len(sizes) == 1:
             return self.one_pass(x, update=0 in _updating)
-        chunks = [self.one_pass(chunk, i in _updating) for i, chunk in enumerate(x.split(sizes))]
+        chunks = [self.one_pass(chunk, i in _updating) for i, chunk in enumerate(torch.split(x, list(sizes)))]
         return torch.cat(chunks)
 
     def one_pass(self, x: Tensor, update: bool) -> Tensor:
