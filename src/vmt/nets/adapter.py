@@ -1,0 +1,174 @@
+"""Any classifier of the user's own, as the staged network that the methods train."""
+
+import copy
+import warnings
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from vmt.errors import InputError
+from vmt.nets.layers import initialised
+from vmt.nets.norm import BatchNorm
+from vmt.nets.staged import Staged
+
+# VAT's first step. Dropout and noise already turn the prediction, so next to nothing is enough; without them the
+# gradient vanishes at x itself, and in single precision the step must be a visible one.
+XI_STOCHASTIC, XI_DETERMINISTIC = 1e-6, 0.5
+
+
+def from_module(
+    module: nn.Module, classes: int, *, head: nn.Module | str | None = None, normalise_logits: bool = True
+) -> Staged:
+    """A copy of ``module``, split into an encoder and a last dense layer, with the taps of the paper's networks.
+
+    ``head`` says what the last layer is: None takes the last ``nn.Linear`` out of the module, a name takes out that
+    submodule, and a module of your own is put behind ``module`` as it stands. A dense layer with another number of
+    outputs than ``classes`` is replaced by a fresh one. ``normalise_logits`` puts a BatchNorm behind it, as the paper
+    does.
+
+    The taps are ``features`` (what the encoder returns, for the discriminator), ``hidden`` (the same as vectors:
+    feature maps are averaged over positions) and ``logits``.
+
+    Each BatchNorm layer becomes one that keeps passes apart, with the same weights, running statistics, ε and momentum;
+    from then on its running variance is the biased one (torch's is unbiased: n/(n-1) times as large). Where a layer
+    with batch or running statistics has no such equal, the network is marked ``one_by_one``: slower, and as right.
+    """
+    if any(nn.parameter.is_lazy(p) for p in module.parameters()):
+        raise InputError("the module has lazy layers without a size: run it on one batch before adapting it")
+    encoder = Encoder(copy.deepcopy(module))
+    if isinstance(head, nn.Module):
+        last = copy.deepcopy(head)
+    else:
+        name = last_dense(encoder.module) if head is None else head
+        last = taken_out(encoder, name)
+    stages = {"features": encoder, "hidden": Vectors(), "logits": logits_stage(last, classes, normalise_logits)}
+    network = Staged(stages)
+    convert_batch_norms(network)
+    network.one_by_one = any(keeps_statistics(layer) for layer in network.modules())
+    return network
+
+
+class Encoder(nn.Module):
+    """A user's module, whose output must be one tensor."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.module(x)
+        if not isinstance(features, Tensor) or features.dim() < 2:
+            found = f"a tensor of shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features)
+            raise InputError(
+                f"the module must return one tensor with a row per sample, not {found}: wrap it so that it does"
+            )
+        return features
+
+
+class Vectors(nn.Module):
+    """One vector per sample: feature maps averaged over positions, anything else flattened."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3)) if x.dim() == 4 else x.flatten(1)
+
+
+def last_dense(module: nn.Module) -> str:
+    """The name of the last ``nn.Linear`` in the order of registration."""
+    names: list[str] = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if not names:
+        raise InputError("the module has no nn.Linear to take as the last layer: give head=, a name or a module")
+    return names[-1]
+
+
+def taken_out(encoder: Encoder, name: str) -> nn.Module:
+    """Remove a submodule by name, leaving an identity in its place, and return it."""
+    parent, _, own = f"module.{name}".rpartition(".") if name else ("", "", "module")
+    try:
+        place = encoder.get_submodule(parent)
+        layer = place.get_submodule(own)
+    except AttributeError:
+        known = ", ".join(repr(n) for n, _ in encoder.module.named_children())
+        raise InputError(f"head={name!r} is no submodule of the module, whose parts are {known or 'none'}") from None
+    setattr(place, own, nn.Identity())
+    return layer
+
+
+def logits_stage(last: nn.Module, classes: int, normalise: bool) -> nn.Module:
+    dense = [layer for layer in last.modules() if isinstance(layer, nn.Linear)]
+    if dense and dense[-1].out_features != classes:
+        if dense[-1] is not last:
+            raise InputError(
+                f"the head ends in {dense[-1].out_features} outputs, but there are {classes} classes: "
+                "give a head with as many outputs as classes"
+            )
+        like = dense[-1].weight
+        last = initialised(nn.Linear(dense[-1].in_features, classes)).to(like.device, like.dtype)
+    if not normalise:
+        return last
+    own = next(last.parameters(), torch.empty(0))
+    return nn.Sequential(last, BatchNorm(classes).to(own.device, own.dtype))
+
+
+def convert_batch_norms(network: nn.Module) -> None:
+    """Put our BatchNorm in the place of torch's, in place; a layer that is used twice stays one layer."""
+    converted: dict[nn.Module, BatchNorm] = {}
+    for parent in list(network.modules()):
+        for name, layer in parent._modules.items():
+            if layer is not None and is_convertible(layer):
+                setattr(parent, name, converted.setdefault(layer, group_aware(layer)))
+
+
+def is_convertible(layer: nn.Module) -> bool:
+    exact = type(layer) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    return exact and layer.running_mean is not None and layer.momentum is not None
+
+
+def group_aware(layer: nn.Module) -> BatchNorm:
+    """Our BatchNorm with everything that a BatchNorm of torch holds."""
+    assert isinstance(layer, _BatchNorm)
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    assert layer.momentum is not None
+    norm = BatchNorm(layer.num_features, layer.eps, layer.momentum).to(layer.running_mean)
+    norm.running_mean.copy_(layer.running_mean)
+    norm.running_var.copy_(layer.running_var)
+    if layer.affine:
+        norm.weight, norm.bias = layer.weight, layer.bias
+    else:
+        # Without a learned scale and shift: constants, which no optimiser may find among the parameters.
+        for name in ("weight", "bias"):
+            constant = getattr(norm, name).detach()
+            delattr(norm, name)
+            norm.register_buffer(name, constant)
+    return norm.train(layer.training)
+
+
+def keeps_statistics(layer: nn.Module) -> bool:
+    """Whether a layer has batch or running statistics and does not know where one pass ends."""
+    has_statistics = isinstance(layer, _BatchNorm) or isinstance(getattr(layer, "running_mean", None), Tensor)
+    return has_statistics and not isinstance(layer, BatchNorm)
+
+
+@torch.no_grad()
+def is_stochastic(network: Staged, x: Tensor) -> bool:
+    """Whether two training passes on the same input differ: dropout, noise, stochastic depth. Leaves no traces."""
+    probe = copy.deepcopy(network).train()
+    devices = [x.device] if x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(0)
+        first, second = (list(probe(x).values())[-1] for _ in range(2))
+    # Well above what a kernel's order of summation changes, well below what a random layer does.
+    return bool((first - second).abs().max() > 1e-5 * first.abs().max())
+
+
+def xi_for(network: Staged, x: Tensor) -> float:
+    """VAT's first step ξ for a network: the paper's 1e-6, or a visible one, with a warning, where nothing is random."""
+    if is_stochastic(network, x):
+        return XI_STOCHASTIC
+    warnings.warn(
+        f"the network has no dropout or noise, so VAT looks for its direction at ξ = {XI_DETERMINISTIC} from each "
+        f"sample instead of {XI_STOCHASTIC:.0e}: add a stochastic layer, or set xi= yourself",
+        stacklevel=2,
+    )
+    return XI_DETERMINISTIC
