@@ -1,0 +1,191 @@
+"""Each loss equals its equation, restated in numpy; its gradient is right; held labels get none."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from torch import Tensor
+
+from vmt import losses
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+EXTREMES = np.array([[0, 0, 0], [60, -60, 0], [-1e3, 1e3, 999.5], [1e4, 1e4, -1e4], [1e-8, -1e-8, 0]], dtype=np.float64)
+LOGITS = {"random": np.random.RandomState(0).randn(7, 5) * 3, "extreme": EXTREMES}
+SOME = arrays(np.float64, (6, 4), elements=st.floats(-30, 30))
+PARTNERS = st.permutations(range(6)).map(list)
+
+
+def log_softmax(z: np.ndarray) -> np.ndarray:
+    z = z - z.max(1, keepdims=True)
+    return z - np.log(np.exp(z).sum(1, keepdims=True))
+
+
+def cross_entropy(p: np.ndarray, z: np.ndarray) -> np.ndarray:
+    return np.array(
+        [
+            -sum(pk * lk for pk, lk in zip(row, log_row, strict=True))
+            for row, log_row in zip(p, log_softmax(z), strict=True)
+        ]
+    )
+
+
+def bce(z: np.ndarray, label: int) -> np.ndarray:
+    sign = 1 if label == 1 else -1
+    return np.logaddexp(0, -sign * z)
+
+
+def other(z: np.ndarray) -> np.ndarray:
+    return np.roll(z, 1, axis=1)[::-1].copy()
+
+
+def pair(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.RandomState(1)
+    return random.rand(len(z)), random.permutation(len(z))
+
+
+def equal(found: Tensor, expected: np.ndarray) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", LOGITS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equations(kind: str, dtype: torch.dtype) -> None:
+    # Numpy sees the very values that torch sees: rounded to the dtype first.
+    z = torch.from_numpy(LOGITS[kind]).to(dtype).double().numpy()
+    w = other(z)
+    lam, partner = pair(z)
+    lam = torch.from_numpy(lam).to(dtype).double().numpy()
+    y = np.arange(len(z)) % z.shape[1]
+    tz, tw, tl = (torch.from_numpy(a).to(dtype) for a in (z, w, lam))
+    tp = torch.from_numpy(partner)
+    p = np.exp(log_softmax(z))
+    at = lam[:, None]
+
+    equal(losses.source_cross_entropy(tz, torch.from_numpy(y)), -log_softmax(z)[np.arange(len(z)), y])
+    equal(losses.conditional_entropy(tz), cross_entropy(p, z))
+    equal(losses.virtual_adversarial(tz, tw), cross_entropy(p, w))
+    equal(losses.teacher_cross_entropy(tz, tw), cross_entropy(p, w))
+    equal(losses.virtual_mixup_on_probabilities(tz, tw, tl, tp), cross_entropy(at * p + (1 - at) * p[partner], w))
+    mixed_logits = tl.double()[:, None] * tz.double() + (1 - tl.double()[:, None]) * tz.double()[tp]
+    if kind == "extreme" and dtype == torch.float32:
+        return  # a mix of logits near 1e4 is only exact to 1e-3 in single precision
+    equal(losses.virtual_mixup(tz, tw, tl, tp), cross_entropy(np.exp(log_softmax(mixed_logits.numpy())), w))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_domain_losses(dtype: torch.dtype) -> None:
+    values = np.array([[0.3], [-2.0], [0.0], [80.0], [-80.0], [5e3], [-5e3]])
+    source, target = torch.from_numpy(values).to(dtype), torch.from_numpy(-2 * values).to(dtype)
+    s, t = source.double().numpy()[:, 0], target.double().numpy()[:, 0]
+    for found, expected in zip(
+        losses.discriminator_loss(source, target), (0.5 * bce(s, 1), 0.5 * bce(t, 0)), strict=True
+    ):
+        equal(found, expected)
+    for found, expected in zip(
+        losses.domain_confusion(source, target), (0.5 * bce(s, 0), 0.5 * bce(t, 1)), strict=True
+    ):
+        equal(found, expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SOME, SOME)
+def test_confusion_is_the_discriminator_loss_with_labels_swapped(source: np.ndarray, target: np.ndarray) -> None:
+    s, t = torch.from_numpy(source[:, :1]), torch.from_numpy(target[:, :1])
+    confused = losses.domain_confusion(s, t)
+    swapped = losses.discriminator_loss(source=t, target=s)
+    torch.testing.assert_close(confused[0], swapped[1])
+    torch.testing.assert_close(confused[1], swapped[0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(SOME, SOME, PARTNERS)
+def test_lambda_one_is_clean_and_zero_is_the_partner(z: np.ndarray, w: np.ndarray, partner: list[int]) -> None:
+    clean, of_mixed, j = torch.from_numpy(z), torch.from_numpy(w), torch.tensor(partner)
+    one, zero = torch.ones(6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
+    for loss in (losses.virtual_mixup, losses.virtual_mixup_on_probabilities):
+        torch.testing.assert_close(loss(clean, of_mixed, one, j), losses.virtual_adversarial(clean, of_mixed))
+        torch.testing.assert_close(loss(clean, of_mixed, zero, j), losses.virtual_adversarial(clean[j], of_mixed))
+    torch.testing.assert_close(losses.mixed(clean, one, j), clean)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SOME, SOME)
+def test_entropy_is_bounded_and_below_cross_entropy(z: np.ndarray, w: np.ndarray) -> None:
+    entropy = losses.conditional_entropy(torch.from_numpy(z))
+    assert (entropy >= 0).all()
+    assert (entropy <= np.log(4) + 1e-9).all()
+    assert (losses.virtual_adversarial(torch.from_numpy(z), torch.from_numpy(w)) >= entropy - 1e-9).all()
+    # Only differences between logits matter.
+    torch.testing.assert_close(losses.conditional_entropy(torch.from_numpy(z) + 7.0), entropy)
+
+
+def test_mixed_works_on_images_and_per_sample() -> None:
+    x = torch.randn(3, 2, 4, 4)
+    lam, partner = torch.tensor([1.0, 0.0, 0.25]), torch.tensor([1, 2, 0])
+    mixed = losses.mixed(x, lam, partner)
+    torch.testing.assert_close(mixed[0], x[0])
+    torch.testing.assert_close(mixed[1], x[2])
+    torch.testing.assert_close(mixed[2], 0.25 * x[2] + 0.75 * x[0])
+
+
+SEEDED = torch.Generator().manual_seed(0)
+LAM, PARTNER, Y = (
+    torch.rand(4, dtype=torch.float64, generator=SEEDED),
+    torch.tensor([2, 0, 3, 1]),
+    torch.tensor([0, 2, 1, 2]),
+)
+HELD = torch.randn(4, 3, dtype=torch.float64, generator=SEEDED)
+IN_STUDENT: dict[str, Callable[[Tensor], Tensor]] = {
+    "L_y": lambda z: losses.source_cross_entropy(z, Y),
+    "L_c": losses.conditional_entropy,
+    "L_v": lambda z: losses.virtual_adversarial(HELD, z),
+    "L_m": lambda z: losses.virtual_mixup(HELD, z, LAM, PARTNER),
+    "L_m on probabilities": lambda z: losses.virtual_mixup_on_probabilities(HELD, z, LAM, PARTNER),
+    "teacher": lambda z: losses.teacher_cross_entropy(HELD, z),
+    "discriminator": lambda z: torch.cat(losses.discriminator_loss(z[:, :1], z[:, 1:2])),
+    "confusion": lambda z: torch.cat(losses.domain_confusion(z[:, :1], z[:, 1:2])),
+}
+WITH_LABEL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "L_v": losses.virtual_adversarial,
+    "L_m": lambda clean, z: losses.virtual_mixup(clean, z, LAM, PARTNER),
+    "L_m on probabilities": lambda clean, z: losses.virtual_mixup_on_probabilities(clean, z, LAM, PARTNER),
+    "teacher": losses.teacher_cross_entropy,
+}
+
+
+@pytest.mark.parametrize("name", IN_STUDENT)
+def test_gradient(name: str) -> None:
+    z = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(IN_STUDENT[name], (z,))
+
+
+@pytest.mark.parametrize("name", WITH_LABEL)
+def test_no_gradient_reaches_a_virtual_label(name: str) -> None:
+    clean = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    z = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    of_clean, of_z = torch.autograd.grad(WITH_LABEL[name](clean, z).sum(), (clean, z), allow_unused=True)
+    assert of_clean is None
+    assert of_z.abs().max() > 1e-3
+
+
+def test_entropy_gradient_flows_through_both_factors() -> None:
+    z = torch.tensor([[1.0, -0.5, 0.2]], dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(losses.conditional_entropy(z).sum(), z)
+    p, entropy = z.softmax(-1), losses.conditional_entropy(z)
+    torch.testing.assert_close(found, -p * (p.log() + entropy[:, None]))
+    # With the first factor held, the gradient would be p − p = 0 everywhere.
+    assert found.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", IN_STUDENT)
+def test_bfloat16_logits_are_worked_on_in_single_precision(name: str) -> None:
+    z = (3 * torch.randn(4, 3)).bfloat16()
+    found = IN_STUDENT[name](z)
+    assert found.dtype in (torch.float32, torch.float64)
+    torch.testing.assert_close(found, IN_STUDENT[name](z.float()))
