@@ -24,7 +24,8 @@ class State:
         self.step = step
 
     def parameters(self, roles: tuple[str, ...]) -> list[Tensor]:
-        return [p for name in roles for p in self.roles[name].parameters()]
+        """What an update optimises: all weights of its roles but those that a user's module keeps frozen."""
+        return [p for name in roles for p in self.roles[name].parameters() if p.requires_grad]
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by name, each once: a buffer that two roles share is listed with the first."""

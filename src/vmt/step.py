@@ -178,11 +178,19 @@ class Evaluation:
 
 @contextmanager
 def statistics_kept(module: nn.Module, update: bool) -> Iterator[None]:
-    """For a network whose normalisation layers know nothing of passes: put unwanted running statistics back."""
-    saved = [] if update else [buffer.clone() for buffer in module.buffers()]
-    yield
-    for buffer, value in zip(module.buffers(), saved, strict=False):
-        buffer.copy_(value)
+    """For a network whose normalisation layers know nothing of passes: unwanted statistics go into copies.
+
+    Copying old values back would not do: autograd refuses a buffer that changed after the pass that used it.
+    """
+    layers = () if update else module.modules()
+    own = [(layer, name, buffer) for layer in layers for name, buffer in layer._buffers.items()]
+    for layer, name, buffer in own:
+        layer._buffers[name] = None if buffer is None else buffer.clone()
+    try:
+        yield
+    finally:
+        for layer, name, buffer in own:
+            layer._buffers[name] = buffer
 
 
 @contextmanager
