@@ -74,8 +74,7 @@ class SeededDraws:
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
         step = torch.zeros_like(self.step) if frozen else self.step
         start = mix64(step * signed(GOLDEN) + signed(key(self.seed, name)))
-        counter = torch.arange(1, n + 1, device=self.step.device)
-        return mix64(start + counter * signed(GOLDEN))
+        return mix64(start + multiples(n, str(self.step.device)))
 
     def uniform(self, name: str, n: int, frozen: bool = False) -> Tensor:
         """Strictly between 0 and 1: 23 bits and a half are exact in float32."""
@@ -107,6 +106,12 @@ class SeededDraws:
         seen_before = (drawn[:, None] == drawn[None, :]).tril(-1).any(1)
         first = seen_before.to(torch.int32).argsort(stable=True)
         return drawn[first[:n]]
+
+
+@lru_cache(maxsize=64)
+def multiples(n: int, device: str) -> Tensor:
+    """1 … n times the golden ratio. A table, because compilers take the formula for an index and see it overflow."""
+    return torch.arange(1, n + 1, device=device) * signed(GOLDEN)
 
 
 @lru_cache(maxsize=16)

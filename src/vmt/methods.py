@@ -263,7 +263,9 @@ def discriminator_accuracy(source: Tensor, target: Tensor) -> tuple[Tensor, Tens
 
 def predicted_share(logits: Tensor) -> Tensor:
     """One row per sample, one column per class: averaged, the share of each predicted class."""
-    return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).float()
+    # Not `one_hot`: it looks at the values, which a traced step has not got.
+    classes = torch.arange(logits.shape[-1], device=logits.device)
+    return (logits.argmax(-1, keepdim=True) == classes).float()
 
 
 def health(clean: View) -> tuple[Term, ...]:

@@ -7,6 +7,7 @@ into one batch is faster; :func:`passes` says where one ends and the next begins
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 # None outside `passes`: one pass that updates, like any other BatchNorm.
 _sizes: tuple[int, ...] | None = None
 _updating: tuple[int, ...] = (0,)
+_together = False
 
 
 @contextmanager
@@ -28,6 +30,20 @@ def passes(sizes: tuple[int, ...], updating: tuple[int, ...]) -> Iterator[None]:
         yield
     finally:
         _sizes, _updating = before
+
+
+@contextmanager
+def normalised_together() -> Iterator[None]:
+    """Within this context the passes of a batch are normalised by one formula instead of one after the other.
+
+    For compilers, which fuse the formula into its neighbours. Run as it stands, it is slower than separate calls.
+    """
+    global _together
+    before, _together = _together, True
+    try:
+        yield
+    finally:
+        _together = before
 
 
 class BatchNorm(nn.Module):
@@ -51,6 +67,8 @@ class BatchNorm(nn.Module):
         if not self.training:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         sizes = _sizes or (len(x),)
+        if _together and len(set(sizes)) == 1:
+            return self.all_passes(x, len(sizes))
         if len(sizes) == 1:
             return self.one_pass(x, update=0 in _updating)
         chunks = [self.one_pass(chunk, i in _updating) for i, chunk in enumerate(torch.split(x, list(sizes)))]
@@ -68,8 +86,77 @@ class BatchNorm(nn.Module):
             self.running_var.lerp_(var * ((n - 1) / n), self.momentum)
         return y
 
+    def all_passes(self, x: Tensor, groups: int) -> Tensor:
+        y: Tensor
+        y, mean, var = NormaliseGroups.apply(x, self.weight, self.bias, groups, self.eps)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for i in _updating:
+                self.running_mean.lerp_(mean[i].to(self.running_mean.dtype), self.momentum)
+                self.running_var.lerp_(var[i].to(self.running_var.dtype), self.momentum)
+        return y
+
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, eps={self.eps}, momentum={self.momentum}"
+
+
+class NormaliseGroups(torch.autograd.Function):
+    r"""Batch norm of equally large groups of samples, each with its own statistics: one reduction and one map each way.
+
+    With :math:`s = \gamma / \sqrt{\sigma^2 + \epsilon}` per group and channel, :math:`y = s x + (\beta - s \mu)`,
+    and the gradient of :math:`x` is :math:`s (g - \bar g - \hat x\, \overline{g \hat x})`, bars being means over the
+    group. Statistics and sums are in float32 whatever the type of x. Differentiable once.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        rows = wide(grouped(x, groups))
+        mean = rows.mean(1)
+        var = (rows.square().mean(1) - mean.square()).clamp_min(0)
+        scale = weight * (var + eps).rsqrt()
+        shift = bias - mean * scale
+        y = rows * scale[:, None] + shift[:, None]
+        ctx.save_for_backward(x, weight, mean, var)
+        ctx.groups, ctx.eps = groups, eps
+        ctx.mark_non_differentiable(mean, var)
+        return ungrouped(y.to(x.dtype), x), mean, var
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, var = ctx.saved_tensors
+        g = wide(grouped(gradients[0], ctx.groups))
+        rows = wide(grouped(x, ctx.groups))
+        rate = (var + ctx.eps).rsqrt()
+        sum_g, sum_gx = g.sum(1), (g * rows).sum(1)
+        sum_g_hat = (sum_gx - mean * sum_g) * rate
+        # s (g − ḡ − x̂ mean(g x̂)), gathered into one multiplication of g, one of x and a constant.
+        scale, n = weight * rate, rows.shape[1]
+        slope = -scale * rate * sum_g_hat / n
+        constant = -scale * sum_g / n - slope * mean
+        dx = g * scale[:, None] + rows * slope[:, None] + constant[:, None]
+        wanted = ctx.needs_input_grad
+        return (
+            ungrouped(dx.to(x.dtype), x) if wanted[0] else None,
+            sum_g_hat.sum(0) if wanted[1] else None,
+            sum_g.sum(0) if wanted[2] else None,
+            None,
+            None,
+        )
+
+
+def wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def grouped(x: Tensor, groups: int) -> Tensor:
+    """(N, C, …) as (groups, samples and positions, C): a view where x is channels_last."""
+    return x.movedim(1, -1).reshape(groups, -1, x.shape[1])
+
+
+def ungrouped(rows: Tensor, like: Tensor) -> Tensor:
+    return rows.view(len(like), *like.shape[2:], like.shape[1]).movedim(-1, 1)
 
 
 class InstanceNorm(nn.Module):

@@ -1,0 +1,68 @@
+"""The whole iteration as one compiled graph.
+
+The step is run once under a tracer that sees every tensor operation, those of the backward passes included, so draws,
+gathers, forward passes, the adversarial direction, gradients, Adam, the weight average and the metrics come out as one
+flat list. Inductor then fuses across all of them. Compiling the networks alone leaves some 600 small kernels outside.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from vmt.engine.tally import Tally
+from vmt.engine.untouched import untouched
+from vmt.method import Phase
+from vmt.nets.norm import normalised_together
+from vmt.state import State
+from vmt.step import Setting, step
+
+# The backward pass needs what the forward pass computed. Inductor writes a value that is used twice to memory when it
+# takes more reads than this to compute anew; for a normalised activation, computing anew is the cheaper of the two.
+OPTIONS = {"realize_reads_threshold": 16, "realize_opcount_threshold": 200}
+
+
+def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) -> Callable[[], None]:
+    """One iteration of a phase as a function without arguments that works in place on the state and the tally."""
+    with untouched(state), normalised_together():
+        # Once as it is: tables that are made on first use must exist before the tracer looks.
+        tally.add_(step(phase, state, setting))
+        tensors = reached(state, setting, tally)
+        graph = traced(lambda: tally.add_(step(phase, state, setting)), tensors)
+    tally.reset()
+    with torch.no_grad():
+        run = torch._inductor.compile(graph, list(tensors), options=dict(OPTIONS))
+
+    @torch.no_grad()
+    def advance() -> None:
+        run(*tensors)
+
+    return advance
+
+
+def reached(state: State, setting: Setting, tally: Tally) -> list[Tensor]:
+    """Every tensor that outlives a step, each once: the arguments of the graph."""
+    tensors: list[Tensor] = [state.step]
+    for module in state.roles.values():
+        tensors += [*module.parameters(), *module.buffers()]
+    for optimiser in state.optimisers.values():
+        tensors += optimiser.tensors().values()
+    for domain in setting.streams.values():
+        tensors += [domain.x] if domain.y is None else [domain.x, domain.y]
+    tensors += setting.scalars.values()
+    tensors += [] if tally.total is None else [tally.total]
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def traced(advance: Callable[[], None], tensors: list[Tensor]) -> GraphModule:
+    """What ``advance`` does to these tensors, as a graph of tensor operations."""
+
+    def on_arguments(*_: Tensor) -> list[Tensor]:
+        advance()
+        return []
+
+    # On one thread: the tracer is a property of the thread, and backward passes otherwise run on others.
+    with torch.autograd.set_multithreading_enabled(False):
+        return make_fx(on_arguments)(*tensors)
