@@ -1,0 +1,171 @@
+"""The training step, which concatenates passes, equals the methods written out plainly; and what it does over time."""
+
+import pytest
+import torch
+
+from tests.restated import Objective, Restated
+from tests.small import blobs, build, recorded, setting
+from vmt import methods
+from vmt.draws import SeededDraws
+from vmt.events import run_events
+from vmt.method import Adam, Method, Phase
+from vmt.schedules import Ramp
+from vmt.state import State
+from vmt.step import step
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WEIGHTS = {"lambda_d": 0.3, "lambda_s": 0.8, "lambda_t": 0.6}
+VMT = {**WEIGHTS, "mix": "logits"}
+ONE_PHASE: dict[str, tuple[Method, Objective]] = {
+    "vmt": (methods.vmt(**WEIGHTS), Objective(**VMT, vat=True)),
+    "vmt on probabilities": (
+        methods.vmt(**WEIGHTS, mix="probabilities"),
+        Objective(**WEIGHTS, mix="probabilities", vat=True),
+    ),
+    "vmt on hidden": (methods.vmt(**WEIGHTS, mix="hidden"), Objective(**WEIGHTS, mix="hidden", vat=True)),
+    "vmt without vat": (methods.vmt(**WEIGHTS, vat=False), Objective(**VMT)),
+    "vmt, own weight": (methods.vmt(**WEIGHTS, lambda_mix_t=0.05), Objective(**VMT, vat=True, lambda_mix_t=0.05)),
+    "vmt without discriminator": (methods.vmt(0, 0.8, 0.6), Objective(**{**VMT, "lambda_d": 0}, vat=True)),
+    "vada": (methods.vada(**WEIGHTS), Objective(**WEIGHTS, vat=True)),
+    "vada without entropy": (methods.vada(**WEIGHTS, entropy=False), Objective(**WEIGHTS, vat=True, entropy=False)),
+    "dann": (methods.dann(0.3), Objective(lambda_d=0.3)),
+    "source only": (methods.source_only(), Objective(statistics="source")),
+    "source only, target statistics": (methods.source_only(statistics="target"), Objective()),
+    "target only": (methods.target_only(), Objective(labels="target")),
+}
+
+
+def run_both(phase: Phase, state: State, plain: Restated, o: Objective, i: int, done: int = 0) -> None:
+    """Step ``i`` of a run, in a phase that began after ``done`` steps, on both."""
+    streams, draws = blobs(), recorded(i)
+    run_events(phase, state, i - done)
+    metrics = step(phase, state, setting(streams, draws))
+    expected = plain.discriminate(streams, draws) if len(phase.updates) == 2 else {}
+    expected |= plain.classify(streams, draws, o)
+    for name, value in expected.items():
+        torch.testing.assert_close(metrics[name], value.detach(), msg=lambda m, n=name: f"{n}: {m}")
+    plain.compare(state)
+
+
+@pytest.mark.parametrize("name", ONE_PHASE)
+def test_three_steps_equal_the_plain_restatement(name: str) -> None:
+    method, objective = ONE_PHASE[name]
+    state = build(method)
+    plain = Restated(state)
+    for i in range(3):
+        run_both(method.phases[0], state, plain, objective, i)
+    assert int(state.step) == 3
+
+
+@pytest.mark.parametrize("mix", ["logits", "probabilities", "hidden", None])
+def test_dirt_t_after_its_base_equals_the_plain_restatement(mix: str | None) -> None:
+    """Two steps of the base, then five of DIRT-T with the teacher copied before the first, third and fifth."""
+    base, before = ONE_PHASE["vada"] if mix is None else ONE_PHASE["vmt"]
+    method = methods.dirt_t(base, beta=0.4, lambda_t=0.6, interval=2, mix=mix)
+    state = build(method)
+    plain = Restated(state)
+    for i in range(2):
+        run_both(method.phases[0], state, plain, before, i)
+    objective = Objective(lambda_y=0, lambda_t=0.6, mix=mix, vat=True, beta=0.4)
+    teachers = []
+    for i in range(2, 7):
+        if i % 2 == 0:
+            plain.teach()
+        run_both(method.phases[1], state, plain, objective, i, done=2)
+        teachers.append({n: p.clone() for n, p in state.roles["teacher"].state_dict().items()})
+    assert not state.roles["teacher"].training
+    for one, other, same in ((0, 1, True), (1, 2, False), (2, 3, True), (3, 4, False)):
+        assert all(torch.equal(teachers[one][n], teachers[other][n]) for n in teachers[one]) is same
+
+
+def test_adam_moments_carry_over_into_dirt_t() -> None:
+    method = methods.dirt_t(ONE_PHASE["vmt"][0], interval=2)
+    state = build(method)
+    for i in range(3):
+        step(method.phases[0], state, setting(draws=recorded(i)))
+    assert float(state.optimisers["classifier"].t) == 3
+    first = [m.clone() for m in state.optimisers["classifier"].m]
+    run_events(method.phases[1], state, 0)
+    step(method.phases[1], state, setting(draws=recorded(3)))
+    assert float(state.optimisers["classifier"].t) == 4
+    assert float(state.optimisers["discriminator"].t) == 3
+    # β1 = ½: what is left of the old moments is half of them, the other half is this step's gradient.
+    gradients = [2 * (new - 0.5 * old) for new, old in zip(state.optimisers["classifier"].m, first, strict=True)]
+    assert sum(float(g.abs().sum()) for g in gradients) > 0
+
+
+def test_the_teacher_has_its_own_statistics() -> None:
+    method = methods.dirt_t(ONE_PHASE["vmt"][0], interval=100)
+    state = build(method)
+    step(method.phases[0], state, setting())
+    run_events(method.phases[1], state, 0)
+    teacher, classifier = state.roles["teacher"], state.roles["classifier"]
+    before = {name: b.clone() for name, b in teacher.named_buffers()}
+    for name, b in classifier.named_buffers():
+        torch.testing.assert_close(before[name], b)
+    step(method.phases[1], state, setting(draws=recorded(1)))
+    for name, b in teacher.named_buffers():
+        assert torch.equal(b, before[name])
+        assert not torch.equal(b, classifier.get_buffer(name))
+
+
+def test_schedules_of_weights_and_learning_rates_take_effect() -> None:
+    weight, rate = Ramp(0.2, 0.6), Ramp(1e-3, 0.0, shape="cosine")
+    scheduled = methods.vada(0.3, 0.8, lambda_t=weight, optimiser=Adam(lr=rate))
+    for progress in (0.0, 0.5, 1.0):
+        plain = methods.vada(0.3, 0.8, lambda_t=weight(progress), optimiser=Adam(lr=rate(progress)))
+        scalars = {s: torch.tensor(s(progress), dtype=torch.float64) for s in (weight, rate)}
+        states = [build(method) for method in (scheduled, plain)]
+        step(scheduled.phases[0], states[0], setting(scalars=scalars))
+        step(plain.phases[0], states[1], setting())
+        for name, tensor in states[1].tensors().items():
+            torch.testing.assert_close(states[0].tensors()[name], tensor)
+    start = build(scheduled)
+    for a, b in zip(start.parameters(("classifier",)), states[0].parameters(("classifier",)), strict=True):
+        assert torch.equal(a, b)  # the learning rate ended at 0
+
+
+@pytest.mark.parametrize(("shape", "half"), [("linear", 0.5), ("cosine", 0.5), ("sigmoid", 0.98661)])
+def test_ramp(shape: str, half: float) -> None:
+    ramp = Ramp(0.0, 1.0, shape=shape)
+    assert ramp(0) == pytest.approx(0)
+    assert ramp(0.5) == pytest.approx(half, abs=1e-4)
+    assert ramp(1) == pytest.approx(1, abs=1e-4)
+    late = Ramp(2.0, 4.0, begin=0.5, until=0.75)
+    assert [late(p) for p in (0, 0.5, 0.625, 0.75, 1)] == pytest.approx([2, 2, 3, 4, 4])
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_lambda_is_drawn_anew_at_each_step_unless_frozen(fresh: bool) -> None:
+    method = methods.vmt(fresh_lambda=fresh, vat=False)
+    state = build(method)
+    seen: list[torch.Tensor] = []
+
+    class Watched(SeededDraws):
+        def beta(self, name: str, alpha: float, n: int, frozen: bool = False) -> torch.Tensor:
+            value = super().beta(name, alpha, n, frozen)
+            if name == "classifier/target/lambda":
+                seen.append(value)
+            return value
+
+    draws = Watched(0, state.step)
+    for _ in range(3):
+        step(method.phases[0], state, setting(draws=draws))
+    assert len(seen) == 3
+    assert all(torch.equal(seen[0], other) is not fresh for other in seen[1:])
+
+
+def test_the_two_updates_draw_different_batches_and_the_same_state_repeats_them() -> None:
+    method = methods.dann()
+    runs = []
+    for _ in range(2):
+        state = build(method)
+        for _ in range(3):
+            step(method.phases[0], state, setting(draws=SeededDraws(4, state.step)))
+        runs.append(state.tensors())
+    assert all(torch.equal(runs[0][name], tensor) for name, tensor in runs[1].items())
+    draws = SeededDraws(4, torch.tensor(0))
+    assert not torch.equal(
+        draws.choice("discriminator/target/indices", 20, 6), draws.choice("classifier/target/indices", 20, 6)
+    )
