@@ -1,0 +1,96 @@
+"""The library in one call."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vmt import methods
+from vmt.data import Domain, domain, make_task
+from vmt.errors import InputError
+from vmt.method import Method
+from vmt.model import OWN_MODULE, Model
+from vmt.nets.spec import NetSpec
+from vmt.nets.staged import Staged
+from vmt.train.config import Config
+from vmt.train.loop import train
+from vmt.train.progress import Progress
+from vmt.train.setting import sample_shape
+
+
+def adapt(
+    source: tuple[Any, Any] | Domain,
+    target: Any,
+    method: Method | None = None,
+    *,
+    target_test: tuple[Any, Any] | None = None,
+    net: str | Callable[[], Staged] | None = None,
+    net_options: dict[str, Any] | None = None,
+    classes: Sequence[str] | None = None,
+    iterations: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    **config: Any,
+) -> Model:
+    """Train a classifier for an unlabelled target domain from a labelled source domain.
+
+    Parameters
+    ----------
+    source
+        Samples and labels: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F).
+    target
+        Samples of the target, of the same kind and value range. No labels are needed.
+    method
+        A value such as ``vmt.methods.vmt(lambda_t=0.06)``, the default being VMT with a λ_t of 0.01. For a method that
+        trains on target labels, pass ``target=(x, y)``.
+    target_test
+        Labelled target samples, if there are any, to follow the accuracy on; never trained on.
+    net
+        ``"small"``, ``"large"``, ``"tiny"``, ``"mlp"``, or a function that builds a network (see
+        :func:`vmt.nets.from_module` for one of your own). By default the small CNN for images and the MLP for vectors.
+    iterations
+        Length of the method's first phase.
+    out, resume
+        A folder for log and checkpoints, and whether to go on from what is there.
+    config
+        Any further field of :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``.
+    """
+    task = make_task(
+        as_domain(source, "the source"),
+        as_domain(target, "the target"),
+        target_test=None if target_test is None else as_domain(target_test, "the target test set"),
+        classes=classes,
+    )
+    method = method or methods.vmt(radius=radius_for(sample_shape(task)))
+    if iterations is not None:
+        method = method.with_iterations(iterations)
+    shape = sample_shape(task)
+    name = net if isinstance(net, str) else OWN_MODULE if net else "small" if task.source.is_images else "mlp"
+    spec = NetSpec(name, shape, len(task.classes), net_options or {})
+    build = net if callable(net) else spec.build
+    folder = None if out is None else Path(out)
+    settings = Config(seed=seed, device=device, **config)
+    bar = Progress(progress, label=method.name)
+    outcome = train(task, method, build, settings, folder, resume, bar)
+    about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
+    return Model(outcome.network, spec, task.preprocess, task.classes, about)
+
+
+def radius_for(shape: Sequence[int]) -> float:
+    """The paper's VAT radius, 3.5 for 3×32×32 values, for samples of another size: the same change per value."""
+    values = 1
+    for side in shape:
+        values *= side
+    return float(3.5 * (values / 3072) ** 0.5)
+
+
+def as_domain(samples: Any, name: str) -> Domain:
+    if isinstance(samples, Domain):
+        return samples
+    if isinstance(samples, tuple):
+        if len(samples) != 2:
+            raise InputError(f"{name} is a tuple of {len(samples)}: pass (samples, labels).")
+        return domain(samples[0], samples[1], name=name)
+    return domain(samples, name=name)

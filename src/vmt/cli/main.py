@@ -1,0 +1,60 @@
+"""The command ``vmt``."""
+
+import argparse
+import os
+import sys
+from typing import NoReturn
+
+import vmt
+from vmt.cli import demo, inspect, predict, train
+from vmt.errors import InputError
+
+EXAMPLES = """examples:
+  vmt demo                                    see it work: a small real task, a few minutes on a CPU
+  vmt train mnist-svhn --data DATA --dirt-t   the paper's recipe for MNIST → SVHN
+  vmt train --source a.npz --target b.npz     your own data
+  vmt predict RUN picture.png                 classes and probabilities as CSV
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaint is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"vmt: {message}; see '{self.prog} --help'.", file=sys.stderr)
+        sys.exit(2)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="vmt",
+        description="Unsupervised domain adaptation with Virtual Mixup Training.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    for module in (demo, train, predict, inspect):
+        module.add_commands(commands)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; bad input ends in one sentence and exit code 2."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except InputError as error:
+        print(f"vmt: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader went away (`vmt predict … | head`): not an error, but stdout must not be flushed again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("vmt: interrupted.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

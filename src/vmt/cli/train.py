@@ -1,0 +1,204 @@
+"""``vmt train``: start a run, or go on with one."""
+
+import argparse
+import inspect
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from vmt.api import radius_for
+from vmt.cli.fields import add_fields, given
+from vmt.data import TASKS, Task, domain, load_task, make_task, read_npz
+from vmt.errors import InputError
+from vmt.methods import METHODS
+from vmt.nets.spec import NETS
+from vmt.recipes import PAPER, Recipe, recipe_for, with_settings
+from vmt.run import DataSpec, RunSpec, execute, read_run, resumed
+from vmt.train.config import Config
+from vmt.train.progress import Progress
+from vmt.train.setting import sample_shape
+
+EXAMPLES = """examples:
+  vmt train digits                                        the embedded task, no download
+  vmt train mnist-svhn --data DATA --out runs/m2s         VMT as in the paper, with instance norm
+  vmt train mnist-svhn --data DATA --dirt-t --seed 1      then DIRT-T, as in the paper
+  vmt train mnist-svhn --data DATA --method vada --no-instance-norm
+  vmt train --source a.npz --target b.npz --iterations 5000
+  vmt train --resume runs/m2s                             go on after a kill, to the same result
+
+DATA holds the official files: mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat.
+An .npz file holds the samples as x and, for the source, the labels as y.
+"""
+DATA = [field.name for field in fields(DataSpec)]
+CONFIG = [field.name for field in fields(Config)]
+# Flags of the methods: name, type, help. Which of them a method takes is read off its function.
+SETTINGS: dict[str, tuple[Any, str]] = {
+    "lambda_d": (float, "weight of the domain-adversarial loss"),
+    "lambda_s": (float, "weight of the penalties on the source"),
+    "lambda_t": (float, "weight of the penalties on the target"),
+    "lambda_mix_t": (float, "weight of L_m on the target, if not λ_t"),
+    "mix": (str, "where virtual labels are mixed: logits, probabilities or hidden"),
+    "alpha": (float, "λ of the mix is drawn from Beta(α, α)"),
+    "radius": (float, "VAT's radius ε, L2 per sample"),
+    "xi": (float, "length of VAT's first step ξ; chosen from the network if not given"),
+    "lr": (float, "Adam's learning rate"),
+    "decay": (float, "decay of the weight average"),
+    "iterations": (int, "iterations of the method, before DIRT-T"),
+}
+DIRT_T: dict[str, tuple[Any, str]] = {
+    "beta": (float, "weight of the teacher's labels"),
+    "interval": (int, "iterations between refreshes of the teacher"),
+    "dirt_t_iterations": (int, "iterations of DIRT-T"),
+}
+SHARED = ("lambda_t", "lambda_mix_t", "mix", "alpha", "radius", "xi", "vat", "fresh_lambda")
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="train a method on a task or on your own data",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("task", nargs="?", help=f"one of {', '.join(TASKS)}; leave it out with --source and --target")
+    own = parser.add_argument_group("data")
+    own.add_argument("--data", metavar="DIR", help="folder of the task's official files")
+    own.add_argument("--source", metavar="FILE", help="your labelled source: an .npz with x and y")
+    own.add_argument("--target", metavar="FILE", help="your target: an .npz with x")
+    own.add_argument("--target-test", metavar="FILE", help="labelled target samples, to report the accuracy on")
+    own.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/TASK-METHOD-SEED)")
+    own.add_argument("--resume", metavar="RUN", type=Path, help="go on with this run; it knows its own settings")
+    own.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    group = parser.add_argument_group("method")
+    group.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: vmt)")
+    group.add_argument("--dirt-t", action="store_true", default=None, help="refine with DIRT-T afterwards")
+    group.add_argument("--vat", action=argparse.BooleanOptionalAction, default=None, help="use L_v (default: yes)")
+    group.add_argument(
+        "--fresh-lambda",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="draw λ anew at every step (default: yes; the authors' program does not)",
+    )
+    for name, (kind, text) in {**SETTINGS, **DIRT_T}.items():
+        group.add_argument("--" + name.replace("_", "-"), type=kind, metavar=kind.__name__.upper(), help=text)
+    group.add_argument("--net", help=f"one of {', '.join(NETS)} (default: the recipe's)")
+    group.add_argument(
+        "--instance-norm",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="normalise each image at the input (default: yes for the paper's tasks)",
+    )
+    add_fields(parser.add_argument_group("run"), Config)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    asked_data = given(arguments, DATA)
+    asked_config = given(arguments, CONFIG)
+    names = [*SETTINGS, *DIRT_T, "vat", "fresh_lambda", "method", "net", "instance_norm"]
+    asked = given(arguments, names)
+    out: Path
+    if arguments.resume is not None:
+        if arguments.out is not None:
+            raise InputError("--out names a new run and --resume an old one: give one of them.")
+        out = arguments.resume
+        if "dirt_t_iterations" in asked:
+            asked["iterations"] = asked.pop("dirt_t_iterations")
+        spec = resumed(read_run(out), asked_data, asked_config, asked)
+    else:
+        data = DataSpec(**asked_data)
+        check_data(data)
+        task = None if data.task else load(data)
+        recipe = make_recipe(data, task, asked, bool(arguments.dirt_t))
+        recipe = replace(recipe, config=replace(recipe.config, **asked_config))
+        spec = RunSpec(data, recipe)
+        out = arguments.out or default_folder(spec)
+    progress = Progress(label="")
+    summary = execute(spec, load, out, resume=arguments.resume is not None, progress=progress)
+    print(sentence(summary))
+    if arguments.json:
+        print(json.dumps(summary))
+    return 0 if summary["finished"] or summary["collapsed"] else 130
+
+
+def check_data(data: DataSpec) -> None:
+    if data.task is None and (data.source is None or data.target is None):
+        raise InputError(f"name a task ({', '.join(TASKS)}), or give your own data with --source and --target.")
+    if data.task is not None and (data.source or data.target):
+        raise InputError(f"the task {data.task} has its own data: leave out --source and --target, or the task.")
+
+
+def load(data: DataSpec) -> Task:
+    """The samples that a run is about."""
+    if data.task is not None:
+        return load_task(data.task, None if data.data is None else Path(data.data))
+    assert data.source is not None
+    assert data.target is not None
+    parts = {name: domain(*read_npz(Path(path)), name=path) for name, path in own_files(data).items()}
+    return make_task(parts["source"], parts["target"], target_test=parts.get("target_test"))
+
+
+def own_files(data: DataSpec) -> dict[str, str]:
+    files = {"source": data.source, "target": data.target, "target_test": data.target_test}
+    return {name: path for name, path in files.items() if path is not None}
+
+
+def make_recipe(data: DataSpec, task: Task | None, asked: dict[str, Any], dirt_t: bool) -> Recipe:
+    """The task's recipe with what was asked for in its place."""
+    asked = dict(asked)
+    method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
+    if data.task is not None and data.task not in TASKS:
+        load_task(data.task)  # says what is wrong
+    if data.task is not None:
+        in_paper = (data.task, True) in PAPER
+        recipe = recipe_for(data.task, method, in_paper if instance_norm is None else instance_norm, dirt_t)
+    else:
+        assert task is not None
+        recipe = own_recipe(task, method, dirt_t)
+    if instance_norm is not None:
+        recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
+    if net is not None:
+        recipe = replace(recipe, net=net)
+    refine = {name.removeprefix("dirt_t_"): asked.pop(name) for name in DIRT_T if name in asked}
+    if refine and not dirt_t:
+        raise InputError(f"--{next(iter(refine))} is a setting of DIRT-T: add --dirt-t.")
+    takes = {*inspect.signature(METHODS[method]).parameters, "lr", "decay"}
+    shared = {name: value for name, value in asked.items() if dirt_t and name in SHARED}
+    for name in asked:
+        if name not in takes and name not in shared:
+            raise InputError(f"method {method} takes no --{name.replace('_', '-')}: it is a setting of other methods.")
+    return with_settings(recipe, {n: v for n, v in asked.items() if n in takes}, {**shared, **refine})
+
+
+def own_recipe(task: Task, method: str, dirt_t: bool) -> Recipe:
+    """Sensible settings for data that no recipe knows."""
+    if method not in METHODS:
+        raise InputError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}.")
+    radius = {"radius": radius_for(sample_shape(task))}
+    takes = inspect.signature(METHODS[method]).parameters
+    settings: dict[str, Any] = {"iterations": 5000, **(radius if "radius" in takes else {})}
+    refine: dict[str, Any] | None = {"iterations": 5000, "interval": 500, **radius} if dirt_t else None
+    if refine is not None and method != "vmt":
+        refine["mix"] = None
+    config = Config(evaluate_every=500, checkpoint_every=500)
+    return Recipe(method, settings, refine, "small" if task.source.is_images else "mlp", {}, config)
+
+
+def default_folder(spec: RunSpec) -> Path:
+    refined = "-dirt_t" if spec.recipe.dirt_t is not None else ""
+    name = spec.data.name.replace(" ", "-")
+    return Path("runs") / f"{name}-{spec.recipe.method}{refined}-{spec.recipe.config.seed}"
+
+
+def sentence(summary: dict[str, Any]) -> str:
+    """What came of a run, in words."""
+    if not summary["finished"] and not summary["collapsed"]:
+        return f"Interrupted at iteration {summary['iterations']}; go on with: vmt train --resume {summary['run']}"
+    lines = [
+        f"{name}: {accuracy:.2%} on the target test set" for name, accuracy in summary["phases"].items() if accuracy
+    ]
+    if summary["collapsed"]:
+        lines.append(f"Warning: {summary['collapsed']}")
+    lines.append(f"Model, log and curves are in {summary['run']} ({summary['seconds']:.0f} s of training).")
+    return "\n".join(lines)

@@ -1,0 +1,48 @@
+"""Where and on what a run was made: the facts that every published number carries."""
+
+import hashlib
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+import vmt
+from vmt.data import Domain, Task
+
+
+def environment() -> dict[str, str | None]:
+    """Versions, hardware and commit."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "vmt": vmt.__version__,
+        "commit": commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpu_threads": str(torch.get_num_threads()),
+        "gpu": gpu,
+    }
+
+
+def commit() -> str | None:
+    """The commit of the source tree that runs, with a + when it has been changed; None for an installed package."""
+    folder = Path(vmt.__file__).parent
+    try:
+        git = ["git", "-C", str(folder)]
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def fingerprint(task: Task) -> str:
+    """A digest of every sample and label of a task, to notice when the data change under a run."""
+    digest = hashlib.blake2b(digest_size=16)
+    for domain in (task.source, task.target, task.source_test, task.target_test):
+        if isinstance(domain, Domain):
+            digest.update(domain.x.cpu().numpy().tobytes())
+            if domain.y is not None:
+                digest.update(domain.y.cpu().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,57 @@
+"""What a network says about a domain, and how often it is right."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vmt.data import Domain, Preprocess
+
+BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Figures of one domain; the accuracies are None where there are no labels."""
+
+    samples: int
+    accuracy: float | None
+    per_class: tuple[float | None, ...] | None
+    """Accuracy on each true class; None for a class without samples."""
+    predicted_share: tuple[float, ...]
+    """How much of the domain is predicted as each class."""
+    entropy: float
+    """Mean entropy of the predictions, in nats."""
+
+    @property
+    def largest_share(self) -> float:
+        return max(self.predicted_share)
+
+
+@torch.inference_mode()
+def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
+    """Logits of stored samples, in evaluation mode, batch by batch; the network's mode is put back."""
+    was_training = network.training
+    network.eval()
+    device = next(network.parameters()).device
+    parts = [network(preprocess(part.to(device)))["logits"].float() for part in torch.split(x, BATCH)]
+    network.train(was_training)
+    return torch.cat(parts)
+
+
+def judge(network: nn.Module, domain: Domain, preprocess: Preprocess) -> Judgement:
+    """Evaluate a network on a domain."""
+    logits = logits_of(network, domain.x, preprocess)
+    classes = logits.shape[1]
+    predicted = logits.argmax(1)
+    log_p = logits.log_softmax(1)
+    share = predicted.bincount(minlength=classes).double() / len(domain)
+    entropy = float(-(log_p.exp() * log_p).sum(1).mean())
+    if domain.y is None:
+        return Judgement(len(domain), None, None, tuple(share.tolist()), entropy)
+    y = domain.y.to(predicted.device)
+    right = (predicted == y).double()
+    counts = y.bincount(minlength=classes)
+    hits = torch.zeros(classes, dtype=torch.float64, device=y.device).index_add_(0, y, right)
+    per_class = tuple(h / n if n else None for h, n in zip(hits.tolist(), counts.tolist(), strict=True))
+    return Judgement(len(domain), float(right.mean()), per_class, tuple(share.tolist()), entropy)

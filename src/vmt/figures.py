@@ -1,0 +1,85 @@
+"""Pictures of a run."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from vmt.train.checkpoint import writing
+
+Record = Mapping[str, Any]
+INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
+COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#64748b", "#b91c1c", "#0891b2")
+
+
+def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
+    """Accuracy above, loss parts below, over iterations; a line where a phase begins."""
+    figure, (top, bottom) = _figure(2, title)
+    looked = [r for r in records if "target" in r]
+    for name, colour in (("target", COLOURS[0]), ("source", COLOURS[1])):
+        points = [(r["step"], 100 * r[name]["accuracy"]) for r in looked if r[name] and r[name]["accuracy"] is not None]
+        if points:
+            top.plot(*zip(*points, strict=True), color=colour, label=f"{name} test")
+    top.set_ylabel("accuracy (%)")
+    top.set_ylim(0, 101)
+    logged = [r for r in records if "target" not in r]
+    names = [n for n in dict.fromkeys(n for r in logged for n in r) if n.startswith("classifier/L_") or "teacher" in n]
+    for name, colour in zip(names, COLOURS, strict=False):
+        points = [(r["step"], r[name]) for r in logged if name in r]
+        bottom.plot(*zip(*points, strict=True), color=colour, label=name.removeprefix("classifier/"))
+    bottom.set_ylabel("loss parts")
+    bottom.set_xlabel("iteration")
+    for before, after in pairwise(records):
+        if before["phase"] != after["phase"]:
+            for axes in (top, bottom):
+                axes.axvline(before["step"], color=MUTED, linestyle=":", linewidth=1)
+            top.text(before["step"], 3, f" {after['phase']}", color=MUTED, fontsize=8)
+    for axes in (top, bottom):
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=8, ncols=2)
+    _save(figure, path)
+
+
+def draw_comparison(runs: Mapping[str, Sequence[Record]], bars: Mapping[str, float], path: Path, title: str) -> None:
+    """Target accuracy of several runs over iterations, and where each system ended."""
+    figure, (left, right) = _figure(2, title, across=True)
+    for (name, records), colour in zip(runs.items(), COLOURS, strict=False):
+        points = [(r["step"], 100 * r["target"]["accuracy"]) for r in records if "target" in r]
+        left.plot(*zip(*points, strict=True), color=colour, label=name)
+    left.set_xlabel("iteration")
+    left.set_ylabel("target test accuracy (%)")
+    left.set_ylim(0, 101)
+    left.legend(frameon=False, fontsize=8, loc="lower right")
+    places = range(len(bars))
+    right.barh(list(places), [100 * v for v in bars.values()], color=[COLOURS[i] for i in places], height=0.6)
+    right.set_yticks(list(places), list(bars))
+    right.invert_yaxis()
+    right.set_xlim(0, 110)
+    right.set_xlabel("target test accuracy (%)")
+    for place, value in zip(places, bars.values(), strict=True):
+        right.text(100 * value + 1.5, place, f"{100 * value:.1f}", va="center", color=INK, fontsize=9)
+    _save(figure, path)
+
+
+def _figure(panels: int, title: str, across: bool = False) -> tuple[Any, Any]:
+    # Without pyplot: no global state, no display, safe in threads.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6) if across else (7.5, 6), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, panels) if across else figure.subplots(panels, 1, sharex=True)
+    figure.suptitle(title, color=INK, fontsize=11)
+    for each in axes:
+        each.grid(color=GRID, linewidth=0.8)
+        each.set_axisbelow(True)
+        each.tick_params(colors=MUTED, labelsize=8)
+        for side, spine in each.spines.items():
+            spine.set_visible(side in ("left", "bottom"))
+            spine.set_color(GRID)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
+    with writing(path):
+        figure.savefig(path, dpi=130)

@@ -1,0 +1,138 @@
+"""A trained classifier: predicts on arrays, saves itself to one file, and comes back from it.
+
+The file is a safetensors file whose header holds the network's description, the preprocessing and the class names. It
+loads without the training code's configuration and without running anything that is in it.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from vmt.data import Domain, Preprocess, domain
+from vmt.data.ranges import BYTES, extremes
+from vmt.errors import InputError
+from vmt.evaluate import Judgement, judge, logits_of
+from vmt.nets.spec import NetSpec
+from vmt.nets.staged import Staged
+from vmt.train.checkpoint import write_atomically
+from vmt.train.config import torch_device
+
+FORMAT = "vmt-model"
+VERSION = 1
+OWN_MODULE = "module"
+
+
+class Model:
+    """A classifier for the target domain."""
+
+    def __init__(
+        self,
+        network: Staged,
+        spec: NetSpec,
+        preprocess: Preprocess,
+        classes: Sequence[str],
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.network = network.eval().requires_grad_(False)
+        self.spec = spec
+        self.preprocess = preprocess
+        self.classes = tuple(classes)
+        self.about = dict(about or {})
+        """What is known of its training: method, step, accuracies."""
+
+    def predict_proba(self, x: Any) -> NDArray[np.float32]:
+        """The probability of each class for each sample: (N, classes)."""
+        logits = logits_of(self.network, self._samples(x, None).x, self.preprocess)
+        result: NDArray[np.float32] = logits.softmax(1).cpu().numpy()
+        return result
+
+    def predict(self, x: Any) -> NDArray[np.int64]:
+        """The most probable class number of each sample; ``model.classes`` has the names."""
+        result: NDArray[np.int64] = self.predict_proba(x).argmax(1)
+        return result
+
+    def evaluate(self, x: Any, y: Any) -> Judgement:
+        """Accuracy, accuracy per class, shares of predicted classes and mean entropy on labelled samples."""
+        return judge(self.network, self._samples(x, y), self.preprocess)
+
+    def to(self, device: str | torch.device) -> "Model":
+        self.network.to(device)
+        return self
+
+    def _samples(self, x: Any, y: Any) -> Domain:
+        samples = domain(x, y, name="the input")
+        if samples.is_images:
+            expects_bytes = self.preprocess.scale == (BYTES.scale,)
+            if expects_bytes and samples.x.is_floating_point() and len(samples) and extremes(samples)[1] <= 1:
+                raise InputError("the input is in 0–1, but this model was trained on 0–255: multiply it by 255.")
+            if not expects_bytes and not samples.x.is_floating_point():
+                raise InputError("the input is in 0–255, but this model was trained on 0–1 or −1–1: rescale it.")
+        if samples.y is not None and int(samples.y.max()) >= len(self.classes):
+            raise InputError(
+                f"the input has the label {int(samples.y.max())}, but this model knows {len(self.classes)} classes."
+            )
+        return replace(samples, x=self.preprocess.fit(samples.x))
+
+    def save(self, path: str | Path) -> None:
+        """Everything needed to predict, in one file."""
+        header = {
+            "format": FORMAT,
+            "version": str(VERSION),
+            "network": json.dumps(self.spec.to_dict()),
+            "preprocess": json.dumps(self.preprocess.to_dict()),
+            "classes": json.dumps(self.classes, ensure_ascii=False),
+            "about": json.dumps(self.about),
+        }
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        write_atomically(Path(path), save(tensors, metadata=header))
+
+    def __repr__(self) -> str:
+        return f"Model({self.spec.name}, {len(self.classes)} classes, samples of shape {self.spec.shape})"
+
+
+def load(path: str | Path, network: Callable[[], Staged] | None = None, device: str = "auto") -> Model:
+    """A saved model, from its file or from the folder of the run that made it.
+
+    A model of a module of your own needs ``network``, a function that builds it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "model.safetensors"
+    if not path.is_file():
+        raise InputError(f"there is no model at {path}: give a saved model or the folder of a finished run.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is not a readable model file ({error}): save it again.") from error
+    if header.get("format") != FORMAT:
+        raise InputError(f"{path} holds tensors but is not a model of this library: use the file that save() wrote.")
+    if int(header["version"]) > VERSION:
+        raise InputError(f"{path} has format version {header['version']}, newer than this library knows: upgrade vmt.")
+    spec = NetSpec.from_dict(json.loads(header["network"]))
+    if spec.name == OWN_MODULE and network is None:
+        raise InputError(f"{path} holds a network of your own: pass load(…, network=function that builds it).")
+    module = network() if network is not None else spec.build()
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise InputError(
+            f"the weights in {path} do not fit its network: {str(error).splitlines()[-1].strip()}"
+        ) from error
+    model = Model(
+        module,
+        spec,
+        Preprocess.from_dict(json.loads(header["preprocess"])),
+        json.loads(header["classes"]),
+        json.loads(header["about"]),
+    )
+    return model.to(torch_device(device))

@@ -1,0 +1,145 @@
+"""A run on disk: what was asked for, what came of it, and how to go on with it.
+
+A run folder holds ``run.json`` (task, recipe, environment), ``log.jsonl``, ``checkpoints/``, and, once it is finished,
+``model.safetensors``, ``curves.png`` and ``summary.json``.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vmt.data import Task
+from vmt.environment import environment, fingerprint
+from vmt.errors import InputError
+from vmt.figures import draw_curves
+from vmt.model import Model
+from vmt.nets.spec import NetSpec
+from vmt.recipes import Recipe
+from vmt.train.checkpoint import write_atomically, writing
+from vmt.train.config import Config
+from vmt.train.loop import Outcome, train
+from vmt.train.progress import Progress
+from vmt.train.setting import sample_shape
+
+RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Where the samples come from: a named task, or files of one's own."""
+
+    task: str | None = None
+    data: str | None = None
+    source: str | None = None
+    target: str | None = None
+    target_test: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.task or "own data"
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A run as asked for."""
+
+    data: DataSpec
+    recipe: Recipe
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
+        recipe = dict(values["recipe"])
+        recipe["config"] = Config(**recipe["config"])
+        return cls(DataSpec(**values["data"]), Recipe(**recipe))
+
+
+def execute(
+    spec: RunSpec, load: Callable[[DataSpec], Task], out: Path, resume: bool = False, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Carry out a run in a folder and return its summary. ``load`` turns the data's description into a task."""
+    method = spec.recipe.build()
+    task = load(spec.data)
+    print_of_data = fingerprint(task)
+    if resume:
+        check_same_data(out, print_of_data)
+    else:
+        start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": environment()})
+    net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
+    outcome = train(task, method, net.build, spec.recipe.config, out, resume, progress)
+    summary = summarise(spec, outcome, out)
+    if outcome.finished or outcome.notes.collapsed:
+        model = Model(outcome.network, net, task.preprocess, task.classes, about=summary)
+        model.save(out / MODEL)
+        draw_curves(outcome.records, out / CURVES, title=f"{method.name} on {task.name}")
+        write_atomically(out / SUMMARY, json.dumps(summary, indent=1).encode())
+    return summary
+
+
+def summarise(spec: RunSpec, outcome: Outcome, out: Path) -> dict[str, Any]:
+    """The figures of a run, for people and programs."""
+    notes = outcome.notes
+    looked = [record for record in outcome.records if "target" in record]
+    last = looked[-1] if looked else None
+    return {
+        "run": str(out),
+        "task": spec.data.name,
+        "method": spec.recipe.method + ("+dirt_t" if spec.recipe.dirt_t is not None else ""),
+        "seed": spec.recipe.config.seed,
+        "iterations": outcome.step,
+        "finished": outcome.finished,
+        "collapsed": notes.collapsed,
+        "target_accuracy": last and last["target"]["accuracy"],
+        "source_accuracy": last and last["source"] and last["source"]["accuracy"],
+        "phases": {name: judged["accuracy"] for name, judged in notes.phases.items()},
+        "seconds": round(notes.seconds, 1),
+    }
+
+
+def start_folder(out: Path, record: Mapping[str, Any]) -> None:
+    """A fresh folder for a run; one that already holds a run is never written over."""
+    if (out / RUN).exists():
+        raise InputError(f"{out} already holds a run: go on with it by --resume {out}, or choose another --out.")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file: give --out a folder.")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / RUN, json.dumps(record, indent=1).encode())
+
+
+def read_run(out: Path) -> RunSpec:
+    """What a run folder was started with."""
+    path = out / RUN
+    if not path.is_file():
+        raise InputError(f"{out} is not the folder of a run (it has no {RUN}): give the folder that --out named.")
+    try:
+        return RunSpec.from_dict(json.loads(path.read_text()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
+
+
+def resumed(spec: RunSpec, data: Mapping[str, Any], config: Mapping[str, Any], recipe: Mapping[str, Any]) -> RunSpec:
+    """The spec to resume with; refuses arguments that would make it another run."""
+    asked = {**config, **data, **recipe}
+    known = {**asdict(spec.data), **asdict(spec.recipe.config), **spec.recipe.settings, **(spec.recipe.dirt_t or {})}
+    known |= {"method": spec.recipe.method, "net": spec.recipe.net, **spec.recipe.net_options}
+    for name, value in asked.items():
+        if name in known and known[name] != value:
+            flag = "--" + name.replace("_", "-")
+            raise InputError(
+                f"the run was started with {flag} {known[name]}, not {value}: leave {flag} out to go on with it, "
+                "or start a new run with another --out."
+            )
+        if name not in known:
+            raise InputError(f"the run was started without --{name.replace('_', '-')}: leave it out to go on with it.")
+    return replace(spec)
+
+
+def check_same_data(out: Path, print_of_data: str) -> None:
+    before = json.loads((out / RUN).read_text()).get("fingerprint")
+    if before != print_of_data:
+        raise InputError(f"the data of {out} have changed since the run began: restore them, or start a new run.")

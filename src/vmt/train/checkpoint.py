@@ -1,0 +1,127 @@
+"""Checkpoints that survive a kill at any moment: written aside, flushed, then renamed into place, each with checksums.
+
+A checkpoint is a folder: ``weights.safetensors`` (the networks), ``state.pt`` (optimisers, step and the loop's own
+notes; loads with ``weights_only=True``) and ``manifest.json`` (checksums). The last two are kept, so that a damaged one
+has a predecessor.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from vmt.errors import InputError
+
+KEEP = 2
+WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "manifest.json"
+PREFIX = "step-"
+
+
+class Damaged(Exception):
+    """A checkpoint that cannot be trusted."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """All of the content under this name, or what was there before."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing(path):
+        try:
+            with aside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns a full disk or a forbidden folder into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}): free space or choose another folder with --out; "
+            "what was saved before is still there."
+        ) from error
+
+
+def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any], step: int) -> None:
+    """Write one checkpoint and drop those before the last two."""
+    roles = {name: t.contiguous() for name, t in tensors.items() if name.startswith("roles/")}
+    rest = {name: t.clone() for name, t in tensors.items() if not name.startswith("roles/")}
+    final = folder / f"{PREFIX}{step:09d}"
+    aside = folder / f".{final.name}.{os.getpid()}"
+    with writing(final):
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        try:
+            write_atomically(aside / WEIGHTS, save(roles))
+            torch.save({"tensors": rest, "notes": dict(notes)}, aside / STATE)
+            sums = {name: checksum(aside / name) for name in (WEIGHTS, STATE)}
+            write_atomically(aside / MANIFEST, json.dumps({"step": step, "sha256": sums}).encode())
+            flush(aside / STATE)
+            flush(aside)
+            shutil.rmtree(final, ignore_errors=True)
+            aside.replace(final)
+            flush(folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    for old in checkpoints(folder)[KEEP:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Complete checkpoints, newest first."""
+    return sorted(folder.glob(f"{PREFIX}*"), reverse=True) if folder.is_dir() else []
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and notes of one checkpoint; :class:`Damaged` when anything in it is not what was written."""
+    try:
+        sums = json.loads((path / MANIFEST).read_text())["sha256"]
+        for name in (WEIGHTS, STATE):
+            if checksum(path / name) != sums[name]:
+                raise Damaged(f"{path / name} is damaged")
+        state = torch.load(path / STATE, weights_only=True, map_location="cpu")
+        return {**load_file(path / WEIGHTS), **state["tensors"]}, state["notes"]
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
+        raise Damaged(f"{path} cannot be read ({type(error).__name__})") from error
+
+
+def load_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[str]] | None:
+    """The newest checkpoint that is whole, with a sentence about each that is not; None when there is none at all."""
+    said: list[str] = []
+    for path in checkpoints(folder):
+        try:
+            tensors, notes = load_checkpoint(path)
+        except Damaged as damage:
+            said.append(f"{damage}: going back to the checkpoint before it.")
+            continue
+        return tensors, notes, said
+    if said:
+        raise InputError(f"every checkpoint in {folder} is damaged: start the run again in another folder.")
+    return None

@@ -1,0 +1,40 @@
+"""The watch for collapse: the degenerate solution in which everything is one class.
+
+The paper's appendix describes it: with too large a λ_t the conditional entropy wins, predictions pile on one class, and
+the accuracy on the *source* falls too. So it can be seen early and without target labels.
+"""
+
+from vmt.evaluate import Judgement
+
+# One class holding this much of the target when it holds far less of the labelled source.
+PILED = 0.8
+# Source accuracy below this part of the best so far, once that best meant something.
+FALLEN, WORTH_FALLING_FROM = 0.6, 0.5
+# The part of a phase after which even a slow run should know more than one class.
+TIME_TO_LEARN = 0.25
+
+REMEDY = (
+    "lower --lambda-t (halve it; without instance norm the paper uses 0.01), or try another --seed: some runs collapse "
+    "and others with the same settings do not"
+)
+
+
+def collapse_in(
+    target: Judgement, source: Judgement | None, best_source: float, source_share: float, progress: float
+) -> str | None:
+    """One sentence when a run has collapsed, None while it is healthy.
+
+    ``best_source`` is the best source accuracy so far, ``source_share`` the share of the largest class among the
+    source's labels: where one class rules the source, one may rule the target. Before a model has learned anything it
+    may well name one class only, so nothing is said until it has, or until ``progress`` says that it should have.
+    """
+    share = target.largest_share
+    learned = best_source > WORTH_FALLING_FROM or progress > TIME_TO_LEARN
+    if learned and share > PILED and share > 1.5 * source_share:
+        k = target.predicted_share.index(share)
+        return f"collapsed: {share:.0%} of the target is predicted as class {k}; {REMEDY}."
+    if source is not None and source.accuracy is not None:
+        fell = source.accuracy < FALLEN * best_source and best_source > WORTH_FALLING_FROM
+        if fell:
+            return f"collapsed: source accuracy fell from {best_source:.1%} to {source.accuracy:.1%}; {REMEDY}."
+    return None

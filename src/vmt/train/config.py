@@ -1,0 +1,68 @@
+"""How a run is carried out. One definition serves Python and the command line."""
+
+from dataclasses import dataclass
+
+import torch
+
+from vmt.errors import InputError
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+ENGINES = ("auto", "eager", "compiled", "captured")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What does not belong to the method: the seed, the machine, and how often to look."""
+
+    seed: int = 0
+    """Decides initial weights and every draw."""
+
+    batch_size: int = 64
+    """Samples per domain in a batch."""
+
+    device: str = "auto"
+    """Where to train: auto, cpu, cuda or cuda:N. auto takes a GPU if there is one."""
+
+    precision: str = "auto"
+    """Arithmetic inside the networks: auto, float32 or bfloat16. Statistics, losses and optimiser stay in float32."""
+
+    engine: str = "auto"
+    """How the step is run: auto, eager, compiled or captured. All compute the same."""
+
+    log_every: int = 100
+    """Iterations between log records; each holds the means since the one before."""
+
+    evaluate_every: int = 1000
+    """Iterations between evaluations of the averaged model."""
+
+    checkpoint_every: int = 1000
+    """Iterations between checkpoints. The last two are kept."""
+
+    stop_on_collapse: bool = False
+    """End the run when it collapses, instead of only saying so."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "log_every", "evaluate_every", "checkpoint_every"):
+            least = 2 if name == "batch_size" else 1
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}: give {least} or more.")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
+        if self.engine not in ENGINES:
+            raise InputError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}.")
+
+
+def torch_device(name: str) -> torch.device:
+    """The device that a name stands for, refused with a sentence when it is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device {name!r} is unknown: use auto, cpu, cuda or cuda:N.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device {name!r} is not supported: use auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise InputError(f"device {name!r} is not there: torch sees {found} CUDA devices; use --device cpu.")
+    return device

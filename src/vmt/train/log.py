@@ -1,0 +1,53 @@
+"""The run's log: one JSON object a line, every loss part and health figure."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vmt.train.checkpoint import write_atomically, writing
+
+LOG = "log.jsonl"
+
+
+class Log:
+    """Appends records to a file, if there is one, and remembers them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = None if folder is None else folder / LOG
+        self.records: list[dict[str, Any]] = []
+
+    def rewind(self, step: int) -> None:
+        """Forget what a killed run wrote after its last checkpoint."""
+        if self.path is None or not self.path.exists():
+            return
+        self.records = [record for record in read_log(self.path) if record["step"] <= step]
+        lines = "".join(json.dumps(record) + "\n" for record in self.records)
+        write_atomically(self.path, lines.encode())
+
+    def write(self, record: dict[str, Any]) -> None:
+        self.records.append(record)
+        if self.path is not None:
+            with writing(self.path), self.path.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All whole records; a line cut short by a kill is left out."""
+    records = []
+    for line in path.read_text().splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
+def plain(metrics: dict[str, Tensor]) -> dict[str, Any]:
+    """Tensors as numbers and lists that JSON can hold; six digits are more than they mean."""
+
+    def rounded(value: Any) -> Any:
+        return [rounded(v) for v in value] if isinstance(value, list) else float(f"{value:.6g}")
+
+    return {name: rounded(value.tolist()) for name, value in metrics.items()}

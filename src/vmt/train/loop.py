@@ -1,0 +1,187 @@
+"""The training loop: run the step, look at the model now and then, save, until the phases are done."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vmt.data import Domain, Task
+from vmt.engine import make_engine
+from vmt.errors import InputError
+from vmt.evaluate import Judgement, judge
+from vmt.events import run_events
+from vmt.method import Method, Phase
+from vmt.nets.staged import Staged
+from vmt.state import build_state
+from vmt.train.checkpoint import load_latest, save_checkpoint
+from vmt.train.collapse import collapse_in
+from vmt.train.config import Config, torch_device
+from vmt.train.log import Log, plain
+from vmt.train.progress import Progress
+from vmt.train.setting import make_setting, predictor_of, sample_shape
+
+CHECKPOINTS = "checkpoints"
+# A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.
+CHUNK = 0.5
+# An unlabelled target is watched through this many of its samples.
+WATCHED = 2000
+
+
+@dataclass
+class Notes:
+    """What the loop itself has to remember across a kill; everything else is in the tensors."""
+
+    seconds: float = 0.0
+    best_source: float = 0.0
+    collapsed: str | None = None
+    phases: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The last judgement of each phase that has ended."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: the network that predicts, and how it got there."""
+
+    network: Staged
+    records: list[dict[str, Any]]
+    notes: Notes
+    step: int
+    finished: bool
+    """False when it was interrupted, or stopped because it collapsed."""
+
+
+def train(
+    task: Task,
+    method: Method,
+    network: Callable[[], Staged],
+    config: Config,
+    out: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Train a method on a task. With ``out``, log and checkpoints go there; ``resume`` goes on from the last one."""
+    progress = progress or Progress(show=False)
+    device = torch_device(config.device)
+    task = task.to(device)
+    state = build_state(method, network, sample_shape(task), config.seed, device)
+    setting = make_setting(task, method, state, config)
+    engine = make_engine(config.engine, state, setting, seed=config.seed)
+    log, notes = Log(out), Notes()
+    if out is not None and resume and (found := load_latest(out / CHECKPOINTS)):
+        tensors, saved, said = found
+        state.restore_(tensors)
+        notes = Notes(**saved)
+        for sentence in said:
+            progress.say(sentence)
+    log.rewind(done := int(state.step))
+    progress.say(engine.why)
+
+    def look(phase: Phase, begin: int) -> Judgement:
+        """Evaluate, log what was seen, and watch for collapse."""
+        network = predictor_of(method, state)
+        target = judge(network, task.target_test or watched(task.target), task.preprocess)
+        source = judge(network, task.source_test, task.preprocess) if task.source_test is not None else None
+        source_accuracy = None if source is None else source.accuracy
+        notes.best_source = max(notes.best_source, source_accuracy or 0.0)
+        log.write({"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)})
+        position = (done - begin) / phase.iterations
+        sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), position)
+        if sentence and not notes.collapsed:
+            notes.collapsed = f"at iteration {done} {sentence}"
+            progress.say(notes.collapsed)
+        progress.show(target=target.accuracy, source=source_accuracy)
+        return target
+
+    def save() -> None:
+        if out is not None:
+            save_checkpoint(out / CHECKPOINTS, state.tensors(), asdict(notes), done)
+
+    steps_per_chunk = 1
+    begin = 0
+    with interruptible() as interrupted, torch.random.fork_rng():
+        for phase in method.phases:
+            end = begin + phase.iterations
+            progress.start(phase.name, phase.iterations, done=min(max(done - begin, 0), phase.iterations))
+            while done < end:
+                started = time.perf_counter()
+                run_events(phase, state, done - begin)
+                stop = min(next_stop(done, begin, phase, config), done + steps_per_chunk)
+                engine.run(phase, first=done - begin, count=stop - done, global_step=done)
+                ran, done = stop - done, stop
+                if due(done, end, config.log_every, config.evaluate_every, config.checkpoint_every):
+                    metrics = plain(engine.metrics())
+                    refuse_nonsense(metrics, done)
+                    log.write({"step": done, "phase": phase.name, **metrics})
+                if due(done, end, config.evaluate_every):
+                    target = look(phase, begin)
+                    if done == end:
+                        notes.phases[phase.name] = asdict(target)
+                spent = time.perf_counter() - started
+                notes.seconds += spent
+                steps_per_chunk = max(1, int(CHUNK * ran / spent))
+                stopping = interrupted() or bool(notes.collapsed and config.stop_on_collapse)
+                if stopping or due(done, end, config.checkpoint_every):
+                    save()
+                progress.advance(ran)
+                if stopping:
+                    return Outcome(predictor_of(method, state), log.records, notes, done, finished=False)
+            begin = end
+    progress.close()
+    return Outcome(predictor_of(method, state), log.records, notes, done, finished=True)
+
+
+def due(done: int, end: int, *every: int) -> bool:
+    """Whether something that happens every so many iterations, and at the end of a phase, happens now."""
+    return done == end or any(done % n == 0 for n in every)
+
+
+def next_stop(done: int, begin: int, phase: Phase, config: Config) -> int:
+    """The next iteration before which the loop has something to do."""
+    looks = [config.log_every, config.evaluate_every, config.checkpoint_every]
+    stops = [(done // n + 1) * n for n in looks]
+    stops += [begin + ((done - begin) // event.every + 1) * event.every for event in phase.events]
+    return min(*stops, begin + phase.iterations)
+
+
+def refuse_nonsense(metrics: dict[str, Any], step: int) -> None:
+    for name, value in metrics.items():
+        if isinstance(value, float) and value != value:
+            raise InputError(
+                f"{name} is not a number since iteration {step}: lower the learning rate or the weights of the terms, "
+                "or use --precision float32; the last checkpoint is from before."
+            )
+
+
+def watched(target: Domain) -> Domain:
+    return target.without_labels().subset(torch.arange(min(len(target), WATCHED)))
+
+
+def largest_class(source: Domain) -> float:
+    assert source.y is not None
+    return float(source.y.bincount().max()) / len(source)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and a polite kill end the run at the next chunk, with a checkpoint, instead of anywhere."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread, which alone may set handlers
+        before = {}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

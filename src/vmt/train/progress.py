@@ -1,0 +1,40 @@
+"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere."""
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+
+class Progress:
+    """One bar per phase. Without ``show`` only warnings are printed."""
+
+    def __init__(self, show: bool = True, label: str = "") -> None:
+        self.visible, self.label = show, label
+        self.bar: Any = None
+
+    def start(self, phase: str, total: int, done: int = 0) -> None:
+        self.close()
+        if self.visible:
+            text = f"{self.label or phase}"
+            # On a terminal a live bar; in a file or a pipe a line now and then.
+            patience = 0.1 if sys.stderr.isatty() else 15.0
+            self.bar = tqdm(total=total, initial=done, desc=text, unit="it", mininterval=patience, dynamic_ncols=True)
+
+    def advance(self, steps: int) -> None:
+        if self.bar is not None:
+            self.bar.update(steps)
+
+    def show(self, target: float | None, source: float | None) -> None:
+        if self.bar is not None:
+            known = {"target": target, "source": source}
+            self.bar.set_postfix({name: f"{value:.1%}" for name, value in known.items() if value is not None})
+
+    def say(self, sentence: str) -> None:
+        if self.visible and sentence:
+            tqdm.write(sentence, file=sys.stderr)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None

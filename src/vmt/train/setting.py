@@ -1,0 +1,64 @@
+"""From a task, a method and a config to what the step needs."""
+
+import torch
+
+from vmt.data import Task
+from vmt.draws import SeededDraws
+from vmt.errors import InputError
+from vmt.method import Method
+from vmt.nets.adapter import xi_for
+from vmt.nets.staged import Staged
+from vmt.plan import plan
+from vmt.schedules import Schedule
+from vmt.state import State
+from vmt.step import Setting
+from vmt.train.config import Config
+from vmt.views import Start
+
+
+def sample_shape(task: Task) -> tuple[int, ...]:
+    """The shape of one sample as the network sees it."""
+    preprocess = task.preprocess
+    return (preprocess.channels,) if preprocess.size is None else (preprocess.channels, *preprocess.size)
+
+
+def make_setting(task: Task, method: Method, state: State, config: Config) -> Setting:
+    """Target labels reach the step only when the method is trained on them, as the upper bound is."""
+    target = task.target
+    if not method.reads_labels_of("target"):
+        target = target.without_labels()
+    elif target.y is None:
+        raise InputError(f"method {method.name!r} trains on target labels, but {target.name} has none.")
+    streams = {"source": task.source, "target": target}
+    device = task.source.x.device
+    return Setting(
+        streams=streams,
+        preprocess=task.preprocess,
+        batch_size={name: min(config.batch_size, len(domain)) for name, domain in streams.items()},
+        draws=SeededDraws(config.seed, state.step),
+        xi={
+            role: xi_for(state.roles[role], task.preprocess(target.x[:8])) for role in roles_with_open_xi(method, state)
+        },
+        scalars={schedule: torch.zeros((), device=device) for schedule in schedules_of(method)},
+        bfloat16=config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda"),
+    )
+
+
+def predictor_of(method: Method, state: State) -> Staged:
+    """The network that predicts: the method's predictor roles, one after the other."""
+    parts = [state.roles[name] for name in method.predictor]
+    if len(parts) == 1:
+        return parts[0]
+    return Staged({name: stage for part in parts for name, stage in part.stages.items()})
+
+
+def roles_with_open_xi(method: Method, state: State) -> set[str]:
+    """Roles whose VAT leaves the length of the first step to us."""
+    taps = {name: module.taps for name, module in state.roles.items()}
+    views = [view for update in method.updates() for each in plan(update, taps) for view in each.views]
+    return {view.role for view in views if isinstance(view.input, Start) and view.input.xi is None}
+
+
+def schedules_of(method: Method) -> set[Schedule]:
+    numbers = [n for update in method.updates() for n in (update.optimiser.lr, *(t.weight for t in update.terms))]
+    return {n for n in numbers if callable(n)}
