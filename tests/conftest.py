@@ -1,6 +1,10 @@
 """Fixtures for the tests of the core."""
 
+import os
 from collections.abc import Iterator
+
+# Before torch is imported, and inherited by the commands that tests start: their tensors are tiny too.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch

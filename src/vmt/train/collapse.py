@@ -10,8 +10,6 @@ from vmt.evaluate import Judgement
 PILED = 0.8
 # Source accuracy below this part of the best so far, once that best meant something.
 FALLEN, WORTH_FALLING_FROM = 0.6, 0.5
-# The part of a phase after which even a slow run should know more than one class.
-TIME_TO_LEARN = 0.25
 
 REMEDY = (
     "lower --lambda-t (halve it; without instance norm the paper uses 0.01), or try another --seed: some runs collapse "
@@ -20,16 +18,16 @@ REMEDY = (
 
 
 def collapse_in(
-    target: Judgement, source: Judgement | None, best_source: float, source_share: float, progress: float
+    target: Judgement, source: Judgement | None, best_source: float, source_share: float, late: bool
 ) -> str | None:
     """One sentence when a run has collapsed, None while it is healthy.
 
     ``best_source`` is the best source accuracy so far, ``source_share`` the share of the largest class among the
     source's labels: where one class rules the source, one may rule the target. Before a model has learned anything it
-    may well name one class only, so nothing is said until it has, or until ``progress`` says that it should have.
+    may well name one class only, so nothing is said until it has, or until it is so ``late`` that it should have.
     """
     share = target.largest_share
-    learned = best_source > WORTH_FALLING_FROM or progress > TIME_TO_LEARN
+    learned = best_source > WORTH_FALLING_FROM or late
     if learned and share > PILED and share > 1.5 * source_share:
         k = target.predicted_share.index(share)
         return f"collapsed: {share:.0%} of the target is predicted as class {k}; {REMEDY}."

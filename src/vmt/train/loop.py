@@ -30,6 +30,8 @@ CHECKPOINTS = "checkpoints"
 CHUNK = 0.5
 # An unlabelled target is watched through this many of its samples.
 WATCHED = 2000
+# Running statistics need this many iterations to forget where they began; before, one class may well hold everything.
+TIME_TO_LEARN = 500
 
 
 @dataclass
@@ -89,11 +91,14 @@ def train(
         source_accuracy = None if source is None else source.accuracy
         notes.best_source = max(notes.best_source, source_accuracy or 0.0)
         log.write({"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)})
-        position = (done - begin) / phase.iterations
-        sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), position)
+        late = done - begin > max(TIME_TO_LEARN, phase.iterations // 4)
+        sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), late)
         if sentence and not notes.collapsed:
             notes.collapsed = f"at iteration {done} {sentence}"
             progress.say(notes.collapsed)
+        elif notes.collapsed and not sentence:
+            progress.say(f"at iteration {done} the predictions are spread again.")
+            notes.collapsed = None
         progress.show(target=target.accuracy, source=source_accuracy)
         return target
 

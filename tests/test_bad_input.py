@@ -1,0 +1,215 @@
+"""Bad input gets one clear sentence that names the offender, exit code 2, and no traceback."""
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from tests.own_data import vmt, write_blobs
+from vmt.cli.main import main
+
+Case = Callable[[Path], tuple[list[object], list[str]]]
+"""From an empty folder to a command line and the words its complaint must hold."""
+
+
+def images(n: int = 40, channels: int = 3, classes: int = 4, top: int = 256) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    return random.integers(0, top, (n, 12, 12, channels), dtype=np.uint8), np.arange(n) % classes
+
+
+def own(folder: Path, source: dict[str, object], target: dict[str, object]) -> list[object]:
+    np.savez(folder / "a.npz", **source)  # type: ignore[arg-type]
+    np.savez(folder / "b.npz", **target)  # type: ignore[arg-type]
+    return ["train", "--source", folder / "a.npz", "--target", folder / "b.npz", "--out", folder / "run"]
+
+
+def missing_file(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "--source", folder / "none.npz", "--target", folder / "none.npz"], ["none.npz"]
+
+
+def missing_folder(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "mnist-svhn", "--data", folder / "none"], ["none", "does not exist"]
+
+
+def no_data_folder(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "mnist-svhn"], ["mnist-svhn", "--data"]
+
+
+def official_files(folder: Path) -> Path:
+    """A tiny data folder in the official formats."""
+    (folder / "mnist").mkdir()
+    (folder / "svhn").mkdir()
+    x, y = images(20, 1)
+    for split in ("train", "t10k"):
+        small = np.ascontiguousarray(np.resize(x, (20, 28, 28)))
+        pixels = struct.pack(">4i", 0x803, 20, 28, 28) + small.tobytes()
+        labels = struct.pack(">2i", 0x801, 20) + (y % 10).astype(np.uint8).tobytes()
+        (folder / "mnist" / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(pixels))
+        (folder / "mnist" / f"{split}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    colour = np.random.default_rng(1).integers(0, 256, (32, 32, 3, 20), dtype=np.uint8)
+    for split in ("train", "test"):
+        savemat(folder / "svhn" / f"{split}_32x32.mat", {"X": colour, "y": (y % 10 + 1)[:, None].astype(np.uint8)})
+    return folder
+
+
+def truncated_mat(folder: Path) -> tuple[list[object], list[str]]:
+    path = official_files(folder) / "svhn" / "train_32x32.mat"
+    path.write_bytes(path.read_bytes()[:3000])
+    return ["train", "mnist-svhn", "--data", folder], ["train_32x32.mat"]
+
+
+def truncated_gz(folder: Path) -> tuple[list[object], list[str]]:
+    path = official_files(folder) / "mnist" / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-40])
+    return ["train", "mnist-svhn", "--data", folder], ["train-images-idx3-ubyte.gz"]
+
+
+def wrong_label_range(folder: Path) -> tuple[list[object], list[str]]:
+    x, y = images()
+    return own(folder, {"x": x, "y": y}, {"x": x, "y": y + 7}), ["b.npz", "label 10"]
+
+
+def not_a_number(folder: Path) -> tuple[list[object], list[str]]:
+    x, y = images()
+    broken = x / np.float32(255)
+    broken[3, 2, 1, 0] = np.nan
+    return own(folder, {"x": broken, "y": y}, {"x": x / np.float32(255)}), ["a.npz", "NaN"]
+
+
+def empty_domain(folder: Path) -> tuple[list[object], list[str]]:
+    x, y = images()
+    return own(folder, {"x": x, "y": y}, {"x": x[:0]}), ["b.npz", "empty"]
+
+
+def one_class(folder: Path) -> tuple[list[object], list[str]]:
+    x, y = images()
+    return own(folder, {"x": x, "y": 0 * y}, {"x": x}), ["a.npz", "class 0", "two classes"]
+
+
+def mismatched_channels(folder: Path) -> tuple[list[object], list[str]]:
+    x, y = images()
+    return own(folder, {"x": x, "y": y}, {"x": images(channels=4)[0]}), ["3 channels", "4"]
+
+
+def mismatched_range(folder: Path) -> tuple[list[object], list[str]]:
+    x, y = images()
+    return own(folder, {"x": x, "y": y}, {"x": x / np.float32(255)}), ["0–255", "0–1", "divide"]
+
+
+def source_without_labels(folder: Path) -> tuple[list[object], list[str]]:
+    x, _ = images()
+    return own(folder, {"x": x}, {"x": x}), ["a.npz", "labels"]
+
+
+def unknown_method(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--method", "vnt"], ["'vnt'", "vmt"]
+
+
+def unknown_task(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digit"], ["'digit'", "digits"]
+
+
+def unknown_network(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--net", "smal", "--out", folder / "run"], ["'smal'", "small"]
+
+
+def unknown_flag(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--lamda-t", 1], ["--lamda-t"]
+
+
+def setting_of_another_method(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--method", "dann", "--radius", 1], ["dann", "--radius"]
+
+
+def unwritable_folder(folder: Path) -> tuple[list[object], list[str]]:
+    source, target = write_blobs(folder)
+    # A file where a folder is needed cannot be written into, not even by root.
+    (folder / "file").write_text("")
+    return ["train", "--source", source, "--target", target, "--out", folder / "file" / "run"], ["file", "--out"]
+
+
+def resume_with_another_seed(folder: Path) -> tuple[list[object], list[str]]:
+    source, target = write_blobs(folder)
+    flags = ["--iterations", 2, "--batch-size", 8, "--log-every", 1]
+    assert main([str(a) for a in ["train", "--source", source, "--target", target, "--out", folder / "r", *flags]]) == 0
+    return ["train", "--resume", folder / "r", "--seed", 5], ["--seed 0", "not 5"]
+
+
+def resume_with_other_data(folder: Path) -> tuple[list[object], list[str]]:
+    arguments, _ = resume_with_another_seed(folder)
+    write_blobs(folder, n=200)
+    return arguments[:3], ["data", "changed"]
+
+
+def resume_of_nothing(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "--resume", folder], ["not the folder of a run"]
+
+
+def folder_in_use(folder: Path) -> tuple[list[object], list[str]]:
+    arguments, _ = resume_with_another_seed(folder)
+    source, target = folder / "source.npz", folder / "target.npz"
+    return ["train", "--source", source, "--target", target, "--out", folder / "r"], ["already holds a run", "--resume"]
+
+
+def device_that_is_not_there(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--device", "cuda:63", "--out", folder / "run"], ["cuda:63"]
+
+
+def model_that_is_none(folder: Path) -> tuple[list[object], list[str]]:
+    (folder / "model.safetensors").write_bytes(b"nothing of the kind")
+    return ["predict", folder, folder / "x.png"], ["model.safetensors", "not a readable model"]
+
+
+CASES: list[Case] = [
+    missing_file,
+    missing_folder,
+    no_data_folder,
+    truncated_mat,
+    truncated_gz,
+    wrong_label_range,
+    not_a_number,
+    empty_domain,
+    one_class,
+    mismatched_channels,
+    mismatched_range,
+    source_without_labels,
+    unknown_method,
+    unknown_task,
+    unknown_network,
+    unknown_flag,
+    setting_of_another_method,
+    unwritable_folder,
+    resume_with_another_seed,
+    resume_with_other_data,
+    resume_of_nothing,
+    folder_in_use,
+    device_that_is_not_there,
+    model_that_is_none,
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_one_sentence_and_exit_code_2(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, words = case(tmp_path)
+    capsys.readouterr()
+    try:
+        code = main([str(a) for a in arguments])
+    except SystemExit as ended:  # argparse's own complaints
+        code = int(str(ended.code))
+    said = capsys.readouterr().err
+    assert code == 2
+    assert said.startswith("vmt: ")
+    assert len(said.strip().splitlines()) == 1
+    for word in words:
+        assert word in said
+
+
+def test_as_a_process_there_is_no_traceback(tmp_path: Path) -> None:
+    done = vmt("train", "mnist-svhn", "--data", tmp_path / "none")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,98 @@
+"""Killed at any moment and resumed, a run ends as if it had never been stopped."""
+
+import json
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.own_data import start, vmt, write_blobs
+
+FLAGS = ["--iterations", 250, "--dirt-t", "--dirt-t-iterations", 150, "--interval", 40, "--log-every", 10]
+FLAGS += ["--evaluate-every", 25, "--checkpoint-every", 5, "--batch-size", 16, "--precision", "float32"]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    source, target = write_blobs(folder)
+    done = vmt("train", "--source", source, "--target", target, "--out", folder / "run", *FLAGS)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def weights(run: Path) -> dict[str, list[float]]:
+    return {name: tensor.tolist() for name, tensor in load_file(run / "model.safetensors").items()}
+
+
+def records(run: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def test_killed_ten_times_and_resumed(unbroken: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    source, target = unbroken / "source.npz", unbroken / "target.npz"
+    moments = random.Random(0)
+    arguments: list[object] = ["train", "--source", source, "--target", target, "--out", run, *FLAGS]
+    kills = 0
+    while kills < 10:
+        process = start(*arguments)
+        before = progress_of(run)
+        while progress_of(run) <= before and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.25))
+        assert process.poll() is None, "the run ended before it had been killed ten times"
+        process.kill()
+        process.wait()
+        kills += 1
+        arguments = ["train", "--resume", run]
+    done = vmt(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert weights(run) == weights(unbroken / "run")
+    assert records(run) == records(unbroken / "run")
+
+
+def progress_of(run: Path) -> int:
+    """The newest checkpoint's step; 0 before the first."""
+    return max((int(path.name.split("-")[1]) for path in run.glob("checkpoints/step-*")), default=0)
+
+
+def test_a_polite_kill_saves_first(unbroken: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    source, target = unbroken / "source.npz", unbroken / "target.npz"
+    process = start("train", "--source", source, "--target", target, "--out", run, *FLAGS)
+    while progress_of(run) < 5:
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(timeout=60) == 130
+    done = vmt("train", "--resume", run)
+    assert done.returncode == 0, done.stderr
+    assert weights(run) == weights(unbroken / "run")
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "state.pt", "manifest.json"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(unbroken: Path, tmp_path: Path, file: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken / "run", run)
+    for made_at_the_end in ("model.safetensors", "summary.json", "curves.png"):
+        (run / made_at_the_end).unlink()
+    last = max(run.glob("checkpoints/step-*"))
+    content = bytearray((last / file).read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (last / file).write_bytes(content)
+    done = vmt("train", "--resume", run)
+    assert done.returncode == 0, done.stderr
+    assert "going back to the checkpoint before it" in done.stderr
+    assert weights(run) == weights(unbroken / "run")
+
+
+def test_resuming_a_finished_run_changes_nothing(unbroken: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken / "run", run)
+    done = vmt("train", "--resume", run)
+    assert done.returncode == 0, done.stderr
+    assert weights(run) == weights(unbroken / "run")
+    assert records(run) == records(unbroken / "run")
