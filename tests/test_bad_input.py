@@ -150,7 +150,7 @@ def resume_of_nothing(folder: Path) -> tuple[list[object], list[str]]:
 
 
 def folder_in_use(folder: Path) -> tuple[list[object], list[str]]:
-    arguments, _ = resume_with_another_seed(folder)
+    resume_with_another_seed(folder)
     source, target = folder / "source.npz", folder / "target.npz"
     return ["train", "--source", source, "--target", target, "--out", folder / "r"], ["already holds a run", "--resume"]
 

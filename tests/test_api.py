@@ -1,0 +1,145 @@
+"""The library in one call, as the README shows it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+import vmt
+from vmt.nets import from_module
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def moved_blobs() -> Arrays:
+    """Source samples and labels, target samples and labels: the same two clusters, moved."""
+    random = np.random.default_rng(0)
+    y = np.arange(300) % 2
+    centres = np.array([[-2.0, 0, 0, 0], [2.0, 0, 0, 0]])
+    source = centres[y] + random.standard_normal((300, 4)) * 0.7
+    target = centres[y] + random.standard_normal((300, 4)) * 0.7 + np.array([1.2, 1.5, 0, 0])
+    return source, y, target, y
+
+
+@pytest.fixture(scope="module")
+def model(moved_blobs: Arrays) -> vmt.Model:
+    xs, ys, xt, _ = moved_blobs
+    method = vmt.methods.vmt(lambda_t=0.1, radius=0.5).with_decay(0.95)
+    return vmt.adapt(source=(xs, ys), target=xt, method=method, iterations=150, batch_size=32, progress=False)
+
+
+def test_adapts_and_predicts(model: vmt.Model, moved_blobs: Arrays) -> None:
+    _, _, xt, yt = moved_blobs
+    probabilities = model.predict_proba(xt)
+    assert probabilities.shape == (300, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+    assert (model.predict(xt) == probabilities.argmax(1)).all()
+    judged = model.evaluate(xt, yt)
+    assert judged.accuracy == (model.predict(xt) == yt).mean()
+    assert judged.accuracy > 0.9
+    assert judged.per_class is not None
+    assert np.mean([a for a in judged.per_class if a is not None]) == pytest.approx(judged.accuracy)
+
+
+def test_the_same_seed_gives_the_same_model(moved_blobs: Arrays) -> None:
+    xs, ys, xt, _ = moved_blobs
+    random_state = torch.get_rng_state()
+    made = [
+        vmt.adapt((xs, ys), xt, iterations=5, batch_size=16, seed=seed, progress=False).predict_proba(xt)
+        for seed in (3, 3, 4)
+    ]
+    assert (made[0] == made[1]).all()
+    assert (made[0] != made[2]).any()
+    assert torch.equal(random_state, torch.get_rng_state()), "training must not disturb the caller's generator"
+
+
+def test_saved_and_loaded_it_predicts_the_same(model: vmt.Model, moved_blobs: Arrays, tmp_path: Path) -> None:
+    xt = moved_blobs[2]
+    model.save(tmp_path / "model.safetensors")
+    again = vmt.load(tmp_path / "model.safetensors")
+    assert (again.predict_proba(xt) == model.predict_proba(xt)).all()
+    assert again.classes == model.classes
+    with safe_open(tmp_path / "model.safetensors", "np") as file:
+        header = file.metadata()
+    assert header["format"] == "vmt-model"
+    assert json.loads(header["network"])["name"] == "mlp"
+
+
+def test_a_model_of_a_newer_format_is_refused(model: vmt.Model, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    path.write_bytes(path.read_bytes().replace(b'"version":"1"', b'"version":"9"'))
+    with pytest.raises(vmt.InputError, match=r"version 9.*upgrade"):
+        vmt.load(path)
+
+
+def test_a_module_of_ones_own(moved_blobs: Arrays, tmp_path: Path) -> None:
+    """Its BatchNorm layers are made group-aware; without dropout or noise it is told that ξ was chosen for it."""
+    xs, ys, xt, yt = moved_blobs
+
+    def build() -> vmt.nets.Staged:
+        body = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+        return from_module(body, classes=2)
+
+    method = vmt.methods.vmt(lambda_t=0.1, radius=0.5).with_decay(0.95)
+    with pytest.warns(UserWarning, match="xi|ξ"):
+        model = vmt.adapt((xs, ys), xt, method, net=build, iterations=120, batch_size=32, progress=False)
+    accuracy = model.evaluate(xt, yt).accuracy
+    assert accuracy is not None
+    assert accuracy > 0.85
+    model.save(tmp_path / "own.safetensors")
+    with pytest.raises(vmt.InputError, match="network of your own"):
+        vmt.load(tmp_path / "own.safetensors")
+    again = vmt.load(tmp_path / "own.safetensors", network=build)
+    assert (again.predict(xt) == model.predict(xt)).all()
+
+
+def test_images_of_the_wrong_range_are_refused_when_predicting() -> None:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    y = np.arange(40) % 2
+    model = vmt.adapt((x, y), x, net="tiny", iterations=2, batch_size=8, progress=False)
+    with pytest.raises(vmt.InputError, match="multiply it by 255"):
+        model.predict(x / np.float32(255))
+    assert model.predict(np.resize(x, (4, 12, 12))).shape == (4,), "another size is resized"
+
+
+def test_target_labels_never_reach_an_unsupervised_method(moved_blobs: Arrays) -> None:
+    """Scrambling them changes nothing."""
+    xs, ys, xt, yt = moved_blobs
+    models = [vmt.adapt((xs, ys), (xt, labels), iterations=4, batch_size=16, progress=False) for labels in (yt, 1 - yt)]
+    assert (models[0].predict_proba(xt) == models[1].predict_proba(xt)).all()
+
+
+def test_vmt_inside_a_foreign_loop(moved_blobs: Arrays) -> None:
+    """The README's five lines: L_m added to somebody else's training loop."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    xs, ys, xt, _ = (torch.as_tensor(a, dtype=torch.float32) for a in moved_blobs)
+    first = last = 0.0
+    for step in range(60):
+        loss = nn.functional.cross_entropy(net(xs), ys.long())
+
+        lam, partner = torch.rand(len(xt)), torch.randperm(len(xt))
+        mixed = vmt.losses.mixed(xt, lam, partner)
+        mixup = vmt.losses.virtual_mixup(net(xt), net(mixed), lam, partner).mean()
+        loss = loss + 0.1 * mixup + 0.1 * vmt.losses.conditional_entropy(net(xt)).mean()
+
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        first, last = (loss.item(), loss.item()) if step == 0 else (first, loss.item())
+    assert last < 0.5 * first
+
+
+def test_the_import_is_light_on_names() -> None:
+    code = "import vmt, sys; assert not {'torchvision', 'timm', 'sklearn', 'matplotlib.pyplot'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,125 @@
+"""The command line as a new user meets it: real processes, real files."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.own_data import vmt, write_blobs
+from vmt.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run on the embedded task."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    flags = ["--iterations", 6, "--dirt-t", "--dirt-t-iterations", 4, "--batch-size", 16, "--log-every", 2]
+    done = vmt("train", "digits", "--out", folder, "--json", *flags)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.strip().splitlines()[-1])
+    assert summary["iterations"] == 10
+    assert set(summary["phases"]) == {"vmt", "dirt_t"}
+    return folder
+
+
+def test_a_run_folder_holds_everything(run: Path) -> None:
+    for name in ("run.json", "log.jsonl", "model.safetensors", "curves.png", "summary.json", "checkpoints"):
+        assert (run / name).exists(), name
+    record = json.loads((run / "run.json").read_text())
+    assert record["environment"]["torch"]
+    assert record["recipe"]["settings"]["lambda_t"] == 0.1
+    with Image.open(run / "curves.png") as picture:
+        assert min(picture.size) > 400
+
+
+def test_the_log_holds_every_loss_part_and_health_figure(run: Path) -> None:
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    names = {name for record in records for name in record}
+    parts = {
+        "L_y",
+        "L_d",
+        "L_disc",
+        "L_c(target)",
+        "L_m(source)",
+        "L_m(target)",
+        "L_v(source)",
+        "L_v(target)",
+        "teacher",
+    }
+    figures = {"entropy(target)", "predicted share(target)", "gradient norm"}
+    assert {f"classifier/{part}" for part in parts | figures} <= names
+    assert {"discriminator/accuracy", "discriminator/gradient norm", "target", "source"} <= names
+    shares = [record["classifier/predicted share(target)"] for record in records if "classifier/L_c(target)" in record]
+    assert all(len(share) == 10 and abs(sum(share) - 1) < 1e-4 for share in shares)
+
+
+def test_predict_writes_class_and_probabilities(run: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    Image.fromarray(random.integers(0, 256, (40, 30), dtype=np.uint8)).save(tmp_path / "grey.png")
+    Image.fromarray(random.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(tmp_path / "colour.png")
+    np.savez(tmp_path / "many.npz", x=random.integers(0, 256, (5, 16, 16), dtype=np.uint8))
+    out = tmp_path / "out.csv"
+    files = [tmp_path / "grey.png", tmp_path / "colour.png", tmp_path / "many.npz"]
+    done = vmt("predict", run, *files, "--out", out)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(out.open()))
+    assert [row["index"] for row in rows] == ["0", "0", "0", "1", "2", "3", "4"]
+    for row in rows:
+        probabilities = {k[2:-1]: float(v) for k, v in row.items() if k.startswith("p(")}
+        assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
+        assert max(probabilities, key=lambda k: probabilities[k]) == row["class"]
+
+
+def test_evaluate_agrees_with_the_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--json"]) == 0
+    judged = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert judged["accuracy"] == json.loads((run / "summary.json").read_text())["target_accuracy"]
+
+
+def test_evaluate_on_labelled_samples_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = write_blobs(tmp_path)
+    flags = ["--iterations", "3", "--batch-size", "8", "--target-test", str(tmp_path / "test.npz")]
+    folder = tmp_path / "run"
+    assert main(["train", "--source", str(source), "--target", str(target), "--out", str(folder), *flags]) == 0
+    assert main(["evaluate", str(folder), "--test", str(tmp_path / "test.npz")]) == 0
+    assert "240 samples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["", "demo", "train", "evaluate", "predict", "methods", "tasks"])
+def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "example" in text
+    assert f"vmt {command}".strip() in text
+
+
+def test_every_config_field_has_a_flag_with_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--stop-on-collapse" in text
+    assert "Samples per domain in a batch. (default: 64)" in text
+
+
+def test_methods_and_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) >= {"source_only", "target_only", "dann", "vada", "vmt"}
+    assert main(["tasks"]) == 0
+    assert "mnist-svhn" in capsys.readouterr().out
+
+
+def test_a_demo_in_small(tmp_path: Path) -> None:
+    done = vmt("demo", "--iterations", 5, "--out", tmp_path / "demo", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    assert list(result["accuracy"]) == ["source only", "VMT", "VMT + DIRT-T", "trained on target labels"]
+    assert (tmp_path / "demo" / "curves.png").exists()
+    assert (tmp_path / "demo" / "vmt" / "model.safetensors").exists()
+    again = vmt("demo", "--iterations", 5, "--out", tmp_path / "demo")
+    assert again.returncode == 0
+    assert (tmp_path / "demo-2").is_dir(), "a second demo goes beside the first"

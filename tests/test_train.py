@@ -1,0 +1,121 @@
+"""The loop: what it watches, when it stops, what it refuses."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from vmt import InputError, methods
+from vmt.data import Task, domain, make_task
+from vmt.evaluate import Judgement
+from vmt.method import Adam
+from vmt.nets import mlp
+from vmt.schedules import Ramp
+from vmt.train import Config, train
+from vmt.train.collapse import collapse_in
+from vmt.train.loop import next_stop
+
+SPREAD = (0.25, 0.25, 0.25, 0.25)
+PILED = (0.01, 0.01, 0.97, 0.01)
+
+
+def judged(share: tuple[float, ...], accuracy: float | None = None) -> Judgement:
+    return Judgement(100, accuracy, None, share, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "best", "largest", "late", "says"),
+    [
+        (judged(SPREAD), judged(SPREAD, 0.9), 0.9, 0.25, True, None),
+        (judged(PILED), judged(SPREAD, 0.9), 0.9, 0.25, False, "97% of the target is predicted as class 2"),
+        (judged(PILED), judged(SPREAD, 0.2), 0.2, 0.25, False, None),  # has not learned yet
+        (judged(PILED), judged(SPREAD, 0.2), 0.2, 0.25, True, "class 2"),  # should have
+        (judged(PILED), judged(SPREAD, 0.9), 0.9, 0.95, True, None),  # one class rules the source as well
+        (judged(SPREAD), judged(SPREAD, 0.11), 0.98, 0.25, False, "source accuracy fell from 98.0% to 11.0%"),
+        (judged(SPREAD), None, 0.0, 0.25, True, None),
+    ],
+)
+def test_the_watch(
+    target: Judgement, source: Judgement | None, best: float, largest: float, late: bool, says: str | None
+) -> None:
+    sentence = collapse_in(target, source, best, largest, late)
+    if says is None:
+        assert sentence is None
+    else:
+        assert sentence is not None
+        assert says in sentence
+        assert "--lambda-t" in sentence, "the remedy is named"
+
+
+@pytest.fixture
+def task() -> Task:
+    torch.manual_seed(0)
+    y = torch.arange(200) % 4
+    x = torch.randn(200, 6) + 3 * torch.randn(4, 6)[y]
+    return make_task(domain(x, y, name="source"), domain(x + 0.5, name="target"))
+
+
+def short(**changes: object) -> Config:
+    return replace(Config(batch_size=16, log_every=5, evaluate_every=10, checkpoint_every=10), **changes)
+
+
+def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task) -> None:
+    """Entropy with an absurd weight and nothing against it: everything becomes one class."""
+    method = methods.vada(lambda_d=0, lambda_s=0, lambda_t=1.0, radius=1e-3, optimiser=Adam(lr=0.05), iterations=1500)
+    method = method.with_decay(0.9)
+    # Without the source term nothing holds the classes apart.
+    phase = method.phases[0]
+    update = replace(phase.updates[-1], terms=tuple(t for t in phase.updates[-1].terms if t.name != "L_y"))
+    method = replace(method, phases=(replace(phase, updates=(update,)),))
+    flat = replace(task, target=replace(task.target, x=torch.zeros_like(task.target.x) + task.target.x[:1]))
+    outcome = train(flat, method, lambda: mlp((6,), 4), short(evaluate_every=100, stop_on_collapse=True))
+    assert outcome.notes.collapsed is not None
+    assert "collapsed" in outcome.notes.collapsed
+    assert not outcome.finished
+    assert outcome.step < 1500
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run(task: Task) -> None:
+    method = methods.source_only(optimiser=Adam(lr=float("inf")), iterations=40)
+    with pytest.raises(InputError, match="not a number"):
+        train(task, method, lambda: mlp((6,), 4), short())
+
+
+def test_training_on_target_labels_needs_them(task: Task) -> None:
+    with pytest.raises(InputError, match="target labels"):
+        train(task, methods.target_only(iterations=2), lambda: mlp((6,), 4), short())
+
+
+def test_a_domain_smaller_than_a_batch_is_used_whole(task: Task) -> None:
+    small = replace(task, target=task.target.subset(torch.arange(5)))
+    assert train(small, methods.vmt(iterations=2), lambda: mlp((6,), 4), short()).finished
+
+
+def test_schedules_follow_the_phase(task: Task) -> None:
+    """With a learning rate of 0 from half way, 20 iterations end where 10 with a constant one do."""
+    stopping = Ramp(1e-2, 0.0, begin=0.49, until=0.4901)
+    ended = []
+    for lr, iterations in ((stopping, 20), (1e-2, 10), (1e-2, 20)):
+        method = methods.source_only(optimiser=Adam(lr=lr), iterations=iterations).with_decay(0.0)
+        outcome = train(task, method, lambda: mlp((6,), 4), short())
+        ended.append(outcome.network.state_dict()["stages.logits.0.weight"])
+    assert torch.equal(ended[0], ended[1])
+    assert not torch.equal(ended[0], ended[2])
+
+
+def test_the_loop_stops_where_something_is_due() -> None:
+    phase = methods.dirt_t(methods.vmt(iterations=7), interval=6, iterations=30).phases[1]
+    config = Config(log_every=10, evaluate_every=25, checkpoint_every=40)
+    stops, done = [], 7
+    while done < 37:
+        done = next_stop(done, 7, phase, config)
+        stops.append(done)
+    assert stops == [10, 13, 19, 20, 25, 30, 31, 37]
+
+
+def test_the_last_two_checkpoints_are_kept(task: Task, tmp_path: Path) -> None:
+    train(task, methods.source_only(iterations=50), lambda: mlp((6,), 4), short(), out=tmp_path)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000000040", "step-000000050"]
+    state = torch.load(tmp_path / "checkpoints" / "step-000000050" / "state.pt", weights_only=True)
+    assert int(state["tensors"]["step"]) == 50
