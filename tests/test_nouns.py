@@ -1,0 +1,121 @@
+"""The nouns suffice for methods of other kinds than the package's own: written as values, they learn."""
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.examples_of_methods import maximum_classifier_discrepancy, mean_teacher, two_networks
+from vmt import methods
+from vmt.data import Domain
+from vmt.draws import SeededDraws, seed_layers
+from vmt.events import run_events
+from vmt.method import Adam, Method
+from vmt.nets import mlp
+from vmt.state import State, build_state
+from vmt.step import Setting, step
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CLASSES, SEED, CPU = 3, 1, torch.device("cpu")
+
+
+def ring(n: int, degrees: float, seed: int) -> Domain:
+    """Three blobs on a circle. Turned by nearly half their distance, many lie beyond the source's boundaries."""
+    random = np.random.RandomState(seed)
+    y = random.randint(0, CLASSES, n)
+    angle = 2 * math.pi * y / CLASSES + math.radians(degrees)
+    x = 2 * np.stack([np.cos(angle), np.sin(angle)], 1) + 0.3 * random.randn(n, 2)
+    return Domain(torch.from_numpy(x).float(), torch.from_numpy(y), f"ring at {degrees}°")
+
+
+def trained(method: Method) -> State:
+    streams = {"source": ring(300, 0, SEED), "target": ring(300, 50, SEED + 1).without_labels()}
+    state = build_state(method, lambda: mlp((2,), CLASSES, width=16), (2,), SEED, CPU)
+    weights = {term.weight for update in method.updates() for term in update.terms if callable(term.weight)}
+    scalars = {schedule: torch.zeros(()) for schedule in weights}
+    setting = Setting(streams, lambda x: x, dict.fromkeys(streams, 48), SeededDraws(SEED, state.step), {}, scalars)
+    for phase in method.phases:
+        for i in range(phase.iterations):
+            for schedule, value in scalars.items():
+                value.fill_(schedule(i / phase.iterations))
+            run_events(phase, state, i)
+            seed_layers(SEED, int(state.step), CPU)
+            step(phase, state, setting)
+    return state
+
+
+@torch.no_grad()
+def accuracy(method: Method, state: State) -> float:
+    test = ring(500, 50, SEED + 2)
+    x = test.x
+    for role in method.predictor:
+        x = list(state.roles[role].eval()(x).values())[-1]
+    assert test.y is not None
+    return float((x.argmax(1) == test.y).float().mean())
+
+
+@pytest.fixture(scope="module")
+def source_only() -> float:
+    method = methods.source_only(Adam(lr=1e-2, beta1=0.9), iterations=200)
+    # So few steps are not for a slow average: the classifier itself predicts.
+    method = replace(method, predictor=("classifier",))
+    return accuracy(method, trained(method))
+
+
+@pytest.mark.parametrize("build", [mean_teacher, maximum_classifier_discrepancy, two_networks])
+def test_a_method_of_another_kind_learns_the_target(build: Callable[[], Method], source_only: float) -> None:
+    assert source_only < 0.8
+    method = build()
+    assert accuracy(method, trained(method)) > 0.95
+    lines, _ = inspect.getsourcelines(build)
+    assert len(lines) < 40
+
+
+def test_an_update_changes_the_roles_it_optimises_and_no_others() -> None:
+    """MCD's three updates, one at a time."""
+    method = maximum_classifier_discrepancy()
+    phase = method.phases[0]
+    streams = {"source": ring(60, 0, 0), "target": ring(60, 50, 1)}
+    for update in phase.updates:
+        state = build_state(method, lambda: mlp((2,), CLASSES, width=8), (2,), SEED, CPU)
+        setting = Setting(streams, lambda x: x, dict.fromkeys(streams, 16), SeededDraws(0, state.step), {}, {})
+        before = {r: [p.detach().clone() for p in m.parameters()] for r, m in state.roles.items()}
+        step(replace(phase, updates=(update,)), state, setting)
+        changed = {
+            role
+            for role, module in state.roles.items()
+            if any(not torch.equal(p, old) for p, old in zip(module.parameters(), before[role], strict=True))
+        }
+        assert changed == set(update.optimises)
+
+
+def test_updates_on_the_same_batch_draw_it_once_and_repeats_count() -> None:
+    method = maximum_classifier_discrepancy()
+    state = build_state(method, lambda: mlp((2,), CLASSES, width=8), (2,), SEED, CPU)
+    asked: list[str] = []
+
+    class Watched(SeededDraws):
+        def choice(self, name: str, population: int, n: int) -> torch.Tensor:
+            asked.append(name)
+            return super().choice(name, population, n)
+
+    streams = {"source": ring(60, 0, 0), "target": ring(60, 50, 1)}
+    setting = Setting(streams, lambda x: x, dict.fromkeys(streams, 16), Watched(0, state.step), {}, {})
+    step(method.phases[0], state, setting)
+    assert set(asked) == {"all/source/indices", "all/target/indices"}
+    assert float(state.optimisers["encoder"].t) == 2
+    assert float(state.optimisers["heads"].t) == 1
+
+
+def test_roles_are_initialised_apart_and_reproducibly() -> None:
+    method = two_networks()
+    one, other = (build_state(method, lambda: mlp((2,), CLASSES), (2,), SEED, CPU) for _ in range(2))
+    first = [next(iter(state.roles["a"].parameters())) for state in (one, other)]
+    assert torch.equal(*first)
+    assert not torch.equal(first[0], next(iter(one.roles["b"].parameters())))
+    assert len(one.optimisers["classifiers"].m) == 2 * len(list(one.roles["a"].parameters()))
