@@ -9,6 +9,7 @@ from vmt import methods
 from vmt.draws import SeededDraws
 from vmt.events import run_events
 from vmt.method import Adam, Method, Phase
+from vmt.nets.norm import normalised_together
 from vmt.schedules import Ramp
 from vmt.state import State
 from vmt.step import step
@@ -56,6 +57,16 @@ def test_three_steps_equal_the_plain_restatement(name: str) -> None:
     for i in range(3):
         run_both(method.phases[0], state, plain, objective, i)
     assert int(state.step) == 3
+
+
+@pytest.mark.parametrize("name", ["vmt", "vmt on hidden", "dann"])
+def test_the_same_when_all_passes_are_normalised_by_one_formula(name: str) -> None:
+    method, objective = ONE_PHASE[name]
+    state = build(method)
+    plain = Restated(state)
+    for i in range(2):
+        with normalised_together():
+            run_both(method.phases[0], state, plain, objective, i)
 
 
 @pytest.mark.parametrize("mix", ["logits", "probabilities", "hidden", None])

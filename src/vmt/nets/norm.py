@@ -119,12 +119,15 @@ class NormaliseGroups(torch.autograd.Function):
         y = rows * scale[:, None] + shift[:, None]
         ctx.save_for_backward(x, weight, mean, var)
         ctx.groups, ctx.eps = groups, eps
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(mean, var)
         return ungrouped(y.to(x.dtype), x), mean, var
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if gradients[0] is None:  # nothing downstream depends on y
+            return (None,) * 5
         x, weight, mean, var = ctx.saved_tensors
         g = wide(grouped(gradients[0], ctx.groups))
         rows = wide(grouped(x, ctx.groups))
