@@ -97,6 +97,8 @@ def test_another_number_of_classes_gets_a_fresh_normalised_layer() -> None:
     assert isinstance(norm, BatchNorm)
     z = net.train()(images())["logits"]
     torch.testing.assert_close(z.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert net(images())["logits"].dtype == torch.float32
 
 
 @pytest.mark.parametrize("head", [None, "fc"])
@@ -238,7 +240,7 @@ def test_weights_that_the_user_froze_stay_as_they_are() -> None:
         torch.manual_seed(5)
         user = Vectors(nn.BatchNorm1d)
         user.body[0].requires_grad_(False)
-        return from_module(user, CLASSES)
+        return from_module(user, CLASSES, normalise_logits=False)
 
     method = methods.vmt(xi=0.5)
     state = build(method, factory)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vmt.errors import InputError
-from vmt.nets.layers import initialised
-from vmt.nets.norm import BatchNorm
+from vmt.nets.layers import FullPrecision, LinearBeforeNorm, initialised
+from vmt.nets.norm import BatchNorm, wide
 from vmt.nets.staged import Staged
 
 # VAT's first step. Dropout and noise already turn the prediction, so next to nothing is enough; without them the
@@ -70,7 +70,7 @@ class Vectors(nn.Module):
     """One vector per sample: feature maps averaged over positions, anything else flattened."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.mean((2, 3)) if x.dim() == 4 else x.flatten(1)
+        return wide(x).mean((2, 3)) if x.dim() == 4 else x.flatten(1)
 
 
 def last_dense(module: nn.Module) -> str:
@@ -106,8 +106,12 @@ def logits_stage(last: nn.Module, classes: int, normalise: bool) -> nn.Module:
         last = initialised(nn.Linear(dense[-1].in_features, classes)).to(like.device, like.dtype)
     if not normalise:
         return last
+    if type(last) is nn.Linear:
+        before_norm = LinearBeforeNorm(last.in_features, classes, last.bias is not None)
+        before_norm.weight, before_norm.bias = last.weight, last.bias
+        last = before_norm
     own = next(last.parameters(), torch.empty(0))
-    return nn.Sequential(last, BatchNorm(classes).to(own.device, own.dtype))
+    return FullPrecision(last, BatchNorm(classes).to(own.device, own.dtype))
 
 
 def convert_batch_norms(network: nn.Module) -> None:
