@@ -5,7 +5,7 @@ optimises some roles on the sum of weighted terms; a :class:`Term` is a loss and
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -136,8 +136,6 @@ class Method:
     phases: tuple[Phase, ...]
     predictor: tuple[str, ...] = ("ema",)
     """The roles that, applied one after the other, predict."""
-    settings: Mapping[str, object] = field(default_factory=dict)
-    """What it was built with, for the record."""
 
     def __post_init__(self) -> None:
         for phase in self.phases:

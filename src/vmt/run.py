@@ -5,8 +5,8 @@ A run folder holds ``run.json`` (task, recipe, environment), ``log.jsonl``, ``ch
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,10 @@ class RunSpec:
 
 
 def execute(
-    spec: RunSpec, load: Callable[[DataSpec], Task], out: Path, resume: bool = False, progress: Progress | None = None
+    spec: RunSpec, task: Task, out: Path, resume: bool = False, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Carry out a run in a folder and return its summary. ``load`` turns the data's description into a task."""
+    """Carry out a run on its task, in a folder, and return its summary."""
     method = spec.recipe.build()
-    task = load(spec.data)
     print_of_data = fingerprint(task)
     if resume:
         check_same_data(out, print_of_data)
@@ -122,21 +121,23 @@ def read_run(out: Path) -> RunSpec:
         raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
 
 
-def resumed(spec: RunSpec, data: Mapping[str, Any], config: Mapping[str, Any], recipe: Mapping[str, Any]) -> RunSpec:
-    """The spec to resume with; refuses arguments that would make it another run."""
-    asked = {**config, **data, **recipe}
-    known = {**asdict(spec.data), **asdict(spec.recipe.config), **spec.recipe.settings, **(spec.recipe.dirt_t or {})}
-    known |= {"method": spec.recipe.method, "net": spec.recipe.net, **spec.recipe.net_options}
+def check_same_run(spec: RunSpec, asked: Mapping[str, Any]) -> None:
+    """Refuse arguments that would make a resumed run another run."""
+    recipe = spec.recipe
+    refine = dict(recipe.dirt_t or {})
+    if "iterations" in refine:
+        refine["dirt_t_iterations"] = refine.pop("iterations")
+    known = {**asdict(spec.data), **asdict(recipe.config), **refine, **recipe.settings, **recipe.net_options}
+    known |= {"method": recipe.method, "net": recipe.net, "dirt_t": recipe.dirt_t is not None}
     for name, value in asked.items():
-        if name in known and known[name] != value:
-            flag = "--" + name.replace("_", "-")
+        flag = "--" + name.replace("_", "-")
+        if name not in known:
+            raise InputError(f"the run was started without {flag}: leave it out to go on with the run.")
+        if known[name] != value:
             raise InputError(
                 f"the run was started with {flag} {known[name]}, not {value}: leave {flag} out to go on with it, "
                 "or start a new run with another --out."
             )
-        if name not in known:
-            raise InputError(f"the run was started without --{name.replace('_', '-')}: leave it out to go on with it.")
-    return replace(spec)
 
 
 def check_same_data(out: Path, print_of_data: str) -> None:

@@ -43,22 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     out = free_folder(arguments.out)
     first = arguments.iterations or DIGITS_ITERATIONS
     refine = max(1, first * DIGITS_DIRT_T_ITERATIONS // DIGITS_ITERATIONS)
-    summaries = {
-        name: execute(
-            RunSpec(DataSpec("digits"), with_lengths(recipe, first, refine, arguments)),
-            load,
-            out / name,
-            progress=Progress(label=label),
-        )
-        for name, label, recipe in (
-            ("source_only", "source only", digits("source_only")),
-            ("vmt", "VMT, then DIRT-T", digits("vmt", dirt_t=True)),
-            ("target_only", "trained on target labels", digits("target_only")),
-        )
-    }
-    if not all(summary["finished"] for summary in summaries.values()):
-        print(f"Interrupted; what was done is in {out}.")
-        return 130
+    data = DataSpec("digits")
+    task = load(data)
+    summaries = {}
+    for name, label in NAMES.items():
+        recipe = with_lengths(digits(name, dirt_t=name == "vmt"), first, refine, arguments)
+        summaries[name] = execute(RunSpec(data, recipe), task, out / name, progress=Progress(label=label))
+        if not summaries[name]["finished"]:
+            print(f"Interrupted; what was done is in {out}.")
+            return 130
     table = {
         "source only": summaries["source_only"]["target_accuracy"],
         "VMT": summaries["vmt"]["phases"]["vmt"],

@@ -14,7 +14,7 @@ from vmt.errors import InputError
 from vmt.methods import METHODS
 from vmt.nets.spec import NETS
 from vmt.recipes import PAPER, Recipe, recipe_for, with_settings
-from vmt.run import DataSpec, RunSpec, execute, read_run, resumed
+from vmt.run import DataSpec, RunSpec, check_same_run, execute, read_run
 from vmt.train.config import Config
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
@@ -51,6 +51,8 @@ DIRT_T: dict[str, tuple[Any, str]] = {
     "interval": (int, "iterations between refreshes of the teacher"),
     "dirt_t_iterations": (int, "iterations of DIRT-T"),
 }
+METHOD = [*SETTINGS, *DIRT_T, "vat", "fresh_lambda", "method", "net", "instance_norm"]
+# Settings that DIRT-T takes over from the method before it.
 SHARED = ("lambda_t", "lambda_mix_t", "mix", "alpha", "radius", "xi", "vat", "fresh_lambda")
 
 
@@ -94,32 +96,33 @@ def add_commands(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    asked_data = given(arguments, DATA)
-    asked_config = given(arguments, CONFIG)
-    names = [*SETTINGS, *DIRT_T, "vat", "fresh_lambda", "method", "net", "instance_norm"]
-    asked = given(arguments, names)
-    out: Path
-    if arguments.resume is not None:
-        if arguments.out is not None:
-            raise InputError("--out names a new run and --resume an old one: give one of them.")
-        out = arguments.resume
-        if "dirt_t_iterations" in asked:
-            asked["iterations"] = asked.pop("dirt_t_iterations")
-        spec = resumed(read_run(out), asked_data, asked_config, asked)
-    else:
-        data = DataSpec(**asked_data)
-        check_data(data)
-        task = None if data.task else load(data)
-        recipe = make_recipe(data, task, asked, bool(arguments.dirt_t))
-        recipe = replace(recipe, config=replace(recipe.config, **asked_config))
-        spec = RunSpec(data, recipe)
-        out = arguments.out or default_folder(spec)
-    progress = Progress(label="")
-    summary = execute(spec, load, out, resume=arguments.resume is not None, progress=progress)
+    resuming = arguments.resume is not None
+    spec, task, out = go_on(arguments) if resuming else begin(arguments)
+    summary = execute(spec, task, out, resuming, Progress())
     print(sentence(summary))
     if arguments.json:
         print(json.dumps(summary))
     return 0 if summary["finished"] or summary["collapsed"] else 130
+
+
+def begin(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
+    """A new run."""
+    data = DataSpec(**given(arguments, DATA))
+    check_data(data)
+    task = load(data)
+    recipe = make_recipe(data, task, given(arguments, METHOD), bool(arguments.dirt_t))
+    recipe = replace(recipe, config=replace(recipe.config, **given(arguments, CONFIG)))
+    spec = RunSpec(data, recipe)
+    return spec, task, arguments.out or default_folder(spec)
+
+
+def go_on(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
+    """A run that was started before, with the settings it was started with."""
+    if arguments.out is not None:
+        raise InputError("--out names a new run and --resume an old one: give one of them.")
+    spec = read_run(arguments.resume)
+    check_same_run(spec, given(arguments, [*DATA, *CONFIG, *METHOD, "dirt_t"]))
+    return spec, load(spec.data), arguments.resume
 
 
 def check_data(data: DataSpec) -> None:
@@ -144,17 +147,14 @@ def own_files(data: DataSpec) -> dict[str, str]:
     return {name: path for name, path in files.items() if path is not None}
 
 
-def make_recipe(data: DataSpec, task: Task | None, asked: dict[str, Any], dirt_t: bool) -> Recipe:
+def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool) -> Recipe:
     """The task's recipe with what was asked for in its place."""
     asked = dict(asked)
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
-    if data.task is not None and data.task not in TASKS:
-        load_task(data.task)  # says what is wrong
     if data.task is not None:
         in_paper = (data.task, True) in PAPER
         recipe = recipe_for(data.task, method, in_paper if instance_norm is None else instance_norm, dirt_t)
     else:
-        assert task is not None
         recipe = own_recipe(task, method, dirt_t)
     if instance_norm is not None:
         recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
