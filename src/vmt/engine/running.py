@@ -18,6 +18,8 @@ class Prepared:
 
     advance: Callable[[], None]
     tally: Tally
+    name: str
+    why: str
 
 
 Prepare = Callable[[Phase, State, Setting], Prepared]
@@ -36,12 +38,14 @@ class Engine:
     def run(self, phase: Phase, first: int, count: int, global_step: int) -> None:
         """Do ``count`` iterations of a phase from its iteration ``first``; the run as a whole has done ``global_step``.
 
-        The first call for a phase prepares it: compiling and capturing take their time there.
+        The first call for a phase prepares it: compiling and capturing take their time there, and where they cannot be
+        done, ``name`` and ``why`` say so afterwards.
         """
         if phase.updates not in self.ready:
+            set_schedules(self.setting, first / phase.iterations)
             self.ready[phase.updates] = self.prepare(phase, self.state, self.setting)
         prepared = self.ready[phase.updates]
-        self.current = prepared.tally
+        self.current, self.name, self.why = prepared.tally, prepared.name, prepared.why
         for i in range(count):
             seed_layers(self.seed, global_step + i, self.state.step.device)
             set_schedules(self.setting, (first + i) / phase.iterations)

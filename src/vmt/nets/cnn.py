@@ -3,7 +3,7 @@
 from torch import nn
 
 from vmt.errors import InputError
-from vmt.nets.layers import GaussianNoise, GlobalAveragePool, conv_block, logits_layer
+from vmt.nets.layers import ConvBlock, GaussianNoise, GlobalAveragePool, Stage, logits_layer
 from vmt.nets.norm import InstanceNorm
 from vmt.nets.staged import Staged
 
@@ -33,7 +33,7 @@ def cnn(
     channels = shape[0]
 
     def block(inputs: int, width: int) -> list[nn.Module]:
-        return [conv_block(width if i else inputs, width) for i in range(depth)]
+        return [ConvBlock(width if i else inputs, width) for i in range(depth)]
 
     def pool() -> list[nn.Module]:
         return [nn.MaxPool2d(2), nn.Dropout(dropout), GaussianNoise(noise)]
@@ -43,8 +43,8 @@ def cnn(
     encoder = [*normalise, *block(channels, first), *pool(), *block(first, second), *pool()]
     return Staged(
         {
-            "features": nn.Sequential(*encoder),
-            "hidden": nn.Sequential(*block(second, third), GlobalAveragePool()),
+            "features": Stage(*encoder),
+            "hidden": Stage(*block(second, third), GlobalAveragePool()),
             "logits": logits_layer(third, classes),
         }
     )

@@ -7,7 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vmt.nets.fused import After
 from vmt.nets.norm import BatchNorm, wide
+from vmt.nets.stem import Stem, serves_stem
+
+SLOPE = 0.1
 
 Weighted = TypeVar("Weighted", nn.Linear, nn.Conv2d)
 
@@ -45,7 +49,7 @@ def initialised(layer: Weighted) -> Weighted:
 
 
 class ConvolutionBeforeNorm(nn.Conv2d):
-    """A convolution that a batch norm follows.
+    """A 3×3 convolution that a batch norm follows.
 
     The norm takes the bias out of every output again, so its gradient is zero but for rounding. Adam would turn that
     rounding into full steps; here the bias gets no gradient, which also saves a pass over the activations. The running
@@ -53,12 +57,11 @@ class ConvolutionBeforeNorm(nn.Conv2d):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight
-        if x.is_cuda and torch.is_autocast_enabled("cuda") and (spare := -weight.shape[1] % 8):
-            # Tensor cores read eight bfloat16 channels at a time; with three, the library takes a slow path.
-            x, weight = F.pad(x, (0, 0, 0, 0, 0, spare)), F.pad(weight, (0, 0, 0, 0, 0, spare))
-        bias = None if self.bias is None else self.bias.detach()
-        return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        assert self.bias is not None
+        if serves_stem(x, self):
+            y: Tensor = Stem.apply(x, self.weight, self.bias.detach())  # type: ignore[no-untyped-call]
+            return y
+        return F.conv2d(x, self.weight, self.bias.detach(), padding=1)
 
 
 class LinearBeforeNorm(nn.Linear):
@@ -79,15 +82,60 @@ class FullPrecision(nn.Sequential):
             return x
 
 
-def conv_block(inputs: int, outputs: int) -> nn.Sequential:
+class ConvBlock(nn.Sequential):
     """conv 3×3 → BN → LeakyReLU 0.1."""
-    conv = initialised(ConvolutionBeforeNorm(inputs, outputs, 3, padding=1))
-    return nn.Sequential(conv, BatchNorm(outputs), nn.LeakyReLU(0.1))
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        convolution = initialised(ConvolutionBeforeNorm(inputs, outputs, 3, padding=1))
+        super().__init__(convolution, BatchNorm(outputs), nn.LeakyReLU(SLOPE))
+
+    @property
+    def convolution(self) -> nn.Module:
+        return self[0]
+
+    @property
+    def norm(self) -> BatchNorm:
+        norm = self[1]
+        assert isinstance(norm, BatchNorm)
+        return norm
+
+    @property
+    def activation(self) -> nn.Module:
+        return self[2]
+
+
+class Stage(nn.Sequential):
+    """Layers in order. On a CUDA device, what follows a convolution runs as one kernel, pooling and all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = list(self)
+        while layers:
+            layer = layers.pop(0)
+            if not isinstance(layer, ConvBlock):
+                x = layer(x)
+                continue
+            ending = end_of_block(layers)
+            x = layer.convolution(x)
+            fused = layer.norm.activated(x, ending or After(SLOPE))
+            if fused is None:
+                x = layer.activation(layer.norm(x))
+            else:
+                x = fused
+                del layers[: 3 if ending else 0]
+        return x
+
+
+def end_of_block(layers: list[nn.Module]) -> After | None:
+    """Max-pool 2, dropout and noise, if that is what comes next."""
+    match layers[:3]:
+        case [nn.MaxPool2d(kernel_size=2), nn.Dropout(p=dropout), GaussianNoise(std=noise)]:
+            return After(SLOPE, True, dropout, noise)
+    return None
 
 
 def dense_block(inputs: int, outputs: int) -> nn.Sequential:
     """dense → BN → LeakyReLU 0.1, for vectors."""
-    return nn.Sequential(initialised(LinearBeforeNorm(inputs, outputs)), BatchNorm(outputs), nn.LeakyReLU(0.1))
+    return nn.Sequential(initialised(LinearBeforeNorm(inputs, outputs)), BatchNorm(outputs), nn.LeakyReLU(SLOPE))
 
 
 def logits_layer(inputs: int, classes: int) -> nn.Sequential:

@@ -13,23 +13,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vmt.nets.fused import After, NormaliseActivate, fusable
+
 # What the current forward call holds: the sizes of its passes and which of them update running statistics.
 # None outside `passes`: one pass that updates, like any other BatchNorm.
 _sizes: tuple[int, ...] | None = None
 _updating: tuple[int, ...] = (0,)
 _together = False
+# Layers whose running statistics are yet to move, with the means and variances of all passes.
+_seen: list[tuple["BatchNorm", Tensor, Tensor]] = []
 
 
 @contextmanager
 def passes(sizes: tuple[int, ...], updating: tuple[int, ...]) -> Iterator[None]:
     """Within this context a batch is a concatenation of passes of these sizes; those listed update statistics."""
-    global _sizes, _updating
-    before = _sizes, _updating
-    _sizes, _updating = sizes, updating
+    global _sizes, _updating, _seen
+    before = _sizes, _updating, _seen
+    _sizes, _updating, _seen = sizes, updating, []
     try:
         yield
+        move_running_statistics(_seen, updating)
     finally:
-        _sizes, _updating = before
+        _sizes, _updating, _seen = before
 
 
 @contextmanager
@@ -89,14 +94,41 @@ class BatchNorm(nn.Module):
     def all_passes(self, x: Tensor, groups: int) -> Tensor:
         y: Tensor
         y, mean, var = NormaliseGroups.apply(x, self.weight, self.bias, groups, self.eps)  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            for i in _updating:
-                self.running_mean.lerp_(mean[i].to(self.running_mean.dtype), self.momentum)
-                self.running_var.lerp_(var[i].to(self.running_var.dtype), self.momentum)
+        self.saw(mean, var)
         return y
+
+    def activated(self, x: Tensor, after: After) -> Tensor | None:
+        """The norm and what comes after it in one go, where there are kernels for that."""
+        sizes = _sizes or (len(x),)
+        if not self.training or not fusable(x, sizes):
+            return None
+        y: Tensor
+        y, mean, var = NormaliseActivate.apply(x, self.weight, self.bias, len(sizes), self.eps, after)  # type: ignore[no-untyped-call]
+        self.saw(mean, var)
+        return y
+
+    def saw(self, mean: Tensor, var: Tensor) -> None:
+        """Move the running statistics: at the end of :func:`passes`, all layers at once, or now."""
+        seen = (self, mean, var)
+        if _sizes is None:
+            move_running_statistics([seen], _updating)
+        else:
+            _seen.append(seen)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, eps={self.eps}, momentum={self.momentum}"
+
+
+@torch.no_grad()
+def move_running_statistics(seen: list[tuple[BatchNorm, Tensor, Tensor]], updating: tuple[int, ...]) -> None:
+    """A few launches for all layers of a network, instead of two for each."""
+    if not seen:
+        return
+    momentum = seen[0][0].momentum
+    for i in updating:
+        running = [running for norm, _, _ in seen for running in (norm.running_mean, norm.running_var)]
+        batch = [values[i] for _, mean, var in seen for values in (mean, var)]
+        torch._foreach_lerp_(running, batch, momentum)
 
 
 class NormaliseGroups(torch.autograd.Function):

@@ -1,0 +1,172 @@
+"""What follows a convolution, as two operators: forward and backward of normalise → LeakyReLU → pool → dropout → noise.
+
+On a CUDA device they are the Triton kernels of :mod:`vmt.nets.kernels`; :func:`reference` is the same in PyTorch.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# How many programs share a reduction: enough to fill the largest chips, few enough for the last one to add them up.
+PROGRAMS = 512
+MOST_PARTS = 64
+
+
+@dataclass(frozen=True)
+class After:
+    """What comes after the norm: LeakyReLU, and at the end of a block max-pool 2, dropout and noise."""
+
+    slope: float = 0.1
+    pool: bool = False
+    dropout: float = 0.0
+    noise: float = 0.0
+
+
+def fusable(x: Tensor, sizes: tuple[int, ...]) -> bool:
+    """Whether the kernels serve this input: images on a CUDA device, passes of one size, channels in sixteens."""
+    return x.is_cuda and x.ndim == 4 and x.shape[1] % 16 == 0 and len(set(sizes)) == 1 and have_triton()
+
+
+@lru_cache(maxsize=1)
+def have_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+class NormaliseActivate(torch.autograd.Function):
+    """Returns the result, and mean and biased variance of each group. Differentiable once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, after: After
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x = x.contiguous(memory_format=torch.channels_last)
+        # Drawn from torch's generator, which a captured graph advances and the training loop seeds.
+        seed = torch.empty((), dtype=torch.int64, device=x.device)
+        if after.dropout or after.noise:
+            seed.random_()
+        settings = (groups, eps, after.slope, after.pool, after.dropout, after.noise)
+        y, mean, var, scale, shift = torch.ops.vmt.normalise_activate(x, weight, bias, seed, *settings)
+        ctx.save_for_backward(x, mean, var, scale, shift, seed)
+        ctx.settings = settings[:-1]
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(mean, var)
+        return y, mean, var
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        dy = gradients[0].contiguous(memory_format=torch.channels_last)
+        dx, dweight, dbias = torch.ops.vmt.normalise_activate_backward(dy, *ctx.saved_tensors, *ctx.settings)
+        wanted = ctx.needs_input_grad
+        return dx, dweight if wanted[1] else None, dbias if wanted[2] else None, None, None, None
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, after: After) -> Tensor:
+    """The same in plain PyTorch."""
+    parts = [F.batch_norm(part, None, None, weight, bias, True, 0.0, eps) for part in x.chunk(groups)]
+    y = F.leaky_relu(torch.cat(parts), after.slope)
+    y = F.max_pool2d(y, 2) if after.pool else y
+    y = F.dropout(y, after.dropout)
+    return y + after.noise * torch.randn_like(y) if after.noise else y
+
+
+@torch.library.custom_op("vmt::normalise_activate", mutates_args=())
+def normalise_activate(
+    x: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, groups: int, eps: float, slope: float, pool: bool,
+    dropout: float, noise: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    from vmt.nets import kernels
+
+    n, c, h, w = x.shape
+    y, mean, var, scale, shift = shapes_forward(x, groups, pool)
+    pixels = n * h * w // groups
+    parts, rows, block = division(groups, pixels, c)
+    partial = mean.new_empty(groups * parts * 2 * c)
+    kernels.statistics[groups, parts, c // block](
+        x, partial, counters(str(x.device)), weight, bias, mean, var, scale, shift, pixels, c, eps,
+        S=parts, ROWS=rows, BR=ROW_BLOCK, BC=block,
+    )  # fmt: skip
+    outputs = pixels // 4 if pool else pixels
+    kernels.forward_map[groups, -(-outputs // ROW_BLOCK), c // block](
+        x, scale, shift, y, seed, outputs, c, slope, *dropping(dropout), noise, h, w,
+        POOL=pool, DROP=dropout > 0, NOISE=noise > 0, BR=ROW_BLOCK, BC=block,
+    )  # fmt: skip
+    return y, mean, var, scale, shift
+
+
+@normalise_activate.register_fake
+def _(
+    x: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, groups: int, eps: float, slope: float, pool: bool,
+    dropout: float, noise: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    return shapes_forward(x, groups, pool)
+
+
+@torch.library.custom_op("vmt::normalise_activate_backward", mutates_args=())
+def normalise_activate_backward(
+    dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seed: Tensor, groups: int,
+    eps: float, slope: float, pool: bool, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    from vmt.nets import kernels
+
+    n, c, h, w = x.shape
+    dx, dweight, dbias = torch.empty_like(x), mean.new_empty(c), mean.new_empty(c)
+    pixels = n * h * w // groups
+    outputs = pixels // 4 if pool else pixels
+    parts, rows, block = division(groups, outputs, c)
+    partial = mean.new_empty(groups * parts * 2 * c)
+    by_x, constant, hat, total = mean.new_empty(4, groups, c).unbind()
+    flags = {"POOL": pool, "DROP": dropout > 0, "BR": ROW_BLOCK, "BC": block}
+    kernels.gradient_sums[groups, parts, c // block](
+        dy, x, scale, shift, mean, var, seed, partial, counters(str(x.device)), by_x, constant, hat, total,
+        dweight, dbias, outputs, pixels, c, eps, slope, *dropping(dropout), h, w, G=groups, S=parts, ROWS=rows, **flags,
+    )  # fmt: skip
+    kernels.backward_map[groups, -(-outputs // ROW_BLOCK), c // block](
+        dy, x, scale, shift, by_x, constant, seed, dx, outputs, c, slope, *dropping(dropout), h, w, **flags
+    )
+    return dx, dweight, dbias
+
+
+@normalise_activate_backward.register_fake
+def _(
+    dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seed: Tensor, groups: int,
+    eps: float, slope: float, pool: bool, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return torch.empty_like(x), mean.new_empty(x.shape[1]), mean.new_empty(x.shape[1])
+
+
+ROW_BLOCK = 64
+
+
+def dropping(dropout: float) -> tuple[int, float]:
+    """The probability of dropping in 65536ths, and what the rest is multiplied by."""
+    return round(dropout * 65536), 1 / (1 - dropout)
+
+
+def shapes_forward(x: Tensor, groups: int, pool: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    n, c, h, w = x.shape
+    size = (n, c, h // 2, w // 2) if pool else (n, c, h, w)
+    y = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    mean, var, scale, shift = (torch.empty(groups, c, device=x.device) for _ in range(4))
+    return y, mean, var, scale, shift
+
+
+def division(groups: int, rows: int, channels: int) -> tuple[int, int, int]:
+    """Parts of a group (a power of two), rows of each, and channels that one program takes."""
+    block = min(64, channels & -channels)
+    wanted = max(1, PROGRAMS * block // (groups * channels))
+    parts = 1
+    while 2 * parts <= min(wanted, MOST_PARTS) and 2 * parts * ROW_BLOCK <= rows:
+        parts *= 2
+    return parts, -(-rows // (parts * ROW_BLOCK)) * ROW_BLOCK, block
+
+
+@lru_cache(maxsize=8)
+def counters(device: str) -> Tensor:
+    """How many programs of a reduction are done. The last one sets them back to zero."""
+    return torch.zeros(4096, dtype=torch.int32, device=device)
