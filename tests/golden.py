@@ -41,8 +41,10 @@ LOSSES = {
         "src_mix_adv": "L_m(source)",
         "trg_mix_adv": "L_m(target)",
     },
+    # DIRT-T's program feeds the teacher's labels where the source's were.
     "dirt_t": {
         "class": "teacher",
+        "dirt": "teacher",
         "cent": "L_c(target)",
         "trg_vat": "L_v(target)",
         "trg_mix_adv": "L_m(target)",
@@ -155,7 +157,9 @@ def compare_teacher(recording: np.lib.npyio.NpzFile, state: State, images: Domai
 def compare_losses(recording: np.lib.npyio.NpzFile, metrics: Metrics, method: str, i: int) -> Iterator[Comparison]:
     names = LOSSES[method]
     for name, theirs in zip(recording["loss_names"], recording[f"iteration{i} losses"], strict=True):
-        if str(name) in names:
+        if str(name) not in names:
+            print(f"     iteration {i} loss {name}: {theirs:.6g} has no counterpart in this method")
+        else:
             ours = metrics[f"classifier/{names[str(name)]}"].numpy()
             yield compare(f"loss {name}", ours, theirs, "loss", i)
 
