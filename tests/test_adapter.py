@@ -6,51 +6,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.small import CLASSES, FEATURES, build, setting
+from tests.user_modules import OwnNorm, Residual, Vectors
 from vmt import methods
 from vmt.errors import InputError
 from vmt.nets import Staged, from_module
 from vmt.nets.adapter import is_stochastic, xi_for
-from vmt.nets.norm import BatchNorm, passes
+from vmt.nets.norm import BatchNorm, normalised_together, passes
 from vmt.step import step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-class Residual(nn.Module):
-    """A toy residual network for images, in the shape of torchvision's: convolutions, pool, ``fc``."""
-
-    def __init__(self, outputs: int = 7) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU())
-        self.branch = nn.Sequential(
-            nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4, eps=1e-4, momentum=0.2)
-        )
-        self.fc = nn.Linear(4, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        return self.fc(F.relu(x + self.branch(x)).mean((2, 3)))
-
-
-class OwnNorm(nn.BatchNorm1d):
-    """A batch norm that an adapter cannot know."""
-
-
-class Vectors(nn.Module):
-    """A toy network for vectors, with a normalisation of choice."""
-
-    def __init__(self, norm: Callable[[int], nn.Module], outputs: int = CLASSES, dropout: float = 0) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(FEATURES, 6), norm(6), nn.Tanh(), nn.Linear(6, 5), norm(5), nn.Tanh())
-        self.drop, self.dropout = nn.Identity(), dropout
-        self.fc = nn.Linear(5, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(F.dropout(self.body(x), self.dropout, self.training))
 
 
 def images(n: int = 6) -> Tensor:
@@ -150,6 +117,19 @@ def test_passes_of_an_adapted_network_are_apart() -> None:
         together = net(torch.cat([a, b]))["logits"]
     assert all(torch.equal(start[name], t) for name, t in net.named_buffers())
     torch.testing.assert_close(together, torch.cat([net(a)["logits"], net(b)["logits"]]))
+
+
+def test_each_batch_norm_moves_by_its_own_momentum_however_passes_are_normalised() -> None:
+    """The toy network's norms have the momenta 0.1 and 0.2, ours on the logits 0.01."""
+    one, other = (from_module(Residual(CLASSES), CLASSES).double().train() for _ in range(2))
+    other.load_state_dict(one.state_dict())
+    x = images(8).double()
+    with passes((4, 4), (1,)):
+        one(x)
+    with normalised_together(), passes((4, 4), (1,)):
+        other(x)
+    for name, buffer in one.named_buffers():
+        torch.testing.assert_close(other.get_buffer(name), buffer)
 
 
 def test_a_shared_batch_norm_stays_one_layer() -> None:

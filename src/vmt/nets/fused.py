@@ -60,6 +60,8 @@ class NormaliseActivate(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if gradients[0] is None:  # nothing downstream depends on y
+            return (None,) * 6
         dy = gradients[0].contiguous(memory_format=torch.channels_last)
         dx, dweight, dbias = torch.ops.vmt.normalise_activate_backward(dy, *ctx.saved_tensors, *ctx.settings)
         wanted = ctx.needs_input_grad

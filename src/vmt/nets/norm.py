@@ -122,13 +122,12 @@ class BatchNorm(nn.Module):
 @torch.no_grad()
 def move_running_statistics(seen: list[tuple[BatchNorm, Tensor, Tensor]], updating: tuple[int, ...]) -> None:
     """A few launches for all layers of a network, instead of two for each."""
-    if not seen:
-        return
-    momentum = seen[0][0].momentum
-    for i in updating:
-        running = [running for norm, _, _ in seen for running in (norm.running_mean, norm.running_var)]
-        batch = [values[i] for _, mean, var in seen for values in (mean, var)]
-        torch._foreach_lerp_(running, batch, momentum)
+    for momentum in sorted({norm.momentum for norm, _, _ in seen}):
+        alike = [each for each in seen if each[0].momentum == momentum]
+        running = [running for norm, _, _ in alike for running in (norm.running_mean, norm.running_var)]
+        for i in updating:
+            batch = [values[i] for _, mean, var in alike for values in (mean, var)]
+            torch._foreach_lerp_(running, batch, momentum)
 
 
 class NormaliseGroups(torch.autograd.Function):

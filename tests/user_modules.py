@@ -1,0 +1,41 @@
+"""Networks as a user of the package might bring them."""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.small import CLASSES, FEATURES
+
+
+class Residual(nn.Module):
+    """A toy residual network for images, in the shape of torchvision's: convolutions, pool, ``fc``."""
+
+    def __init__(self, outputs: int = 7) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU())
+        self.branch = nn.Sequential(
+            nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4, eps=1e-4, momentum=0.2)
+        )
+        self.fc = nn.Linear(4, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        return self.fc(F.relu(x + self.branch(x)).mean((2, 3)))
+
+
+class OwnNorm(nn.BatchNorm1d):
+    """A batch norm that an adapter cannot know."""
+
+
+class Vectors(nn.Module):
+    """A toy network for vectors, with a normalisation of choice."""
+
+    def __init__(self, norm: Callable[[int], nn.Module], outputs: int = CLASSES, dropout: float = 0) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(FEATURES, 6), norm(6), nn.Tanh(), nn.Linear(6, 5), norm(5), nn.Tanh())
+        self.dropout = dropout
+        self.fc = nn.Linear(5, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(F.dropout(self.body(x), self.dropout, self.training))
