@@ -9,7 +9,7 @@ from vmt.train.checkpoint import writing
 
 Record = Mapping[str, Any]
 INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
-COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#64748b", "#b91c1c", "#0891b2")
+COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#64748b", "#b91c1c", "#0891b2", "#84cc16")
 
 
 def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:

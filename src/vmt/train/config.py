@@ -35,6 +35,9 @@ class Config:
     evaluate_every: int = 1000
     """Iterations between evaluations of the averaged model."""
 
+    evaluate_samples: int = 0
+    """Evaluate on at most this many held-out samples of each domain; 0 takes all of them."""
+
     checkpoint_every: int = 1000
     """Iterations between checkpoints. The last two are kept."""
 
@@ -46,6 +49,8 @@ class Config:
             least = 2 if name == "batch_size" else 1
             if getattr(self, name) < least:
                 raise InputError(f"{name} is {getattr(self, name)}: give {least} or more.")
+        if self.evaluate_samples < 0:
+            raise InputError(f"evaluate_samples is {self.evaluate_samples}: give 0 for all, or a number of samples.")
         if self.precision not in PRECISIONS:
             raise InputError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
         if self.engine not in ENGINES:

@@ -28,7 +28,6 @@ from vmt.train.setting import make_setting, predictor_of, sample_shape
 CHECKPOINTS = "checkpoints"
 # A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.
 CHUNK = 0.5
-# An unlabelled target is watched through this many of its samples.
 WATCHED = 2000
 # Running statistics need this many iterations to forget where they began; before, one class may well hold everything.
 TIME_TO_LEARN = 500
@@ -82,12 +81,15 @@ def train(
             progress.say(sentence)
     log.rewind(done := int(state.step))
     progress.say(engine.why)
+    # An unlabelled target is watched through some of the samples it is trained on.
+    target_seen = some(task.target_test or some(task.target.without_labels(), WATCHED), config.evaluate_samples)
+    source_seen = task.source_test and some(task.source_test, config.evaluate_samples)
 
     def look(phase: Phase, begin: int) -> Judgement:
         """Evaluate, log what was seen, and watch for collapse."""
         network = predictor_of(method, state)
-        target = judge(network, task.target_test or watched(task.target), task.preprocess)
-        source = judge(network, task.source_test, task.preprocess) if task.source_test is not None else None
+        target = judge(network, target_seen, task.preprocess)
+        source = judge(network, source_seen, task.preprocess) if source_seen is not None else None
         source_accuracy = None if source is None else source.accuracy
         notes.best_source = max(notes.best_source, source_accuracy or 0.0)
         log.write({"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)})
@@ -162,8 +164,11 @@ def refuse_nonsense(metrics: dict[str, Any], step: int) -> None:
             )
 
 
-def watched(target: Domain) -> Domain:
-    return target.without_labels().subset(torch.arange(min(len(target), WATCHED)))
+def some(domain: Domain, count: int) -> Domain:
+    """At most so many samples of a domain, evenly spaced; all of them for 0."""
+    if count == 0 or count >= len(domain):
+        return domain
+    return domain.subset(torch.arange(count) * len(domain) // count)
 
 
 def largest_class(source: Domain) -> float:
