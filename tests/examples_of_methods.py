@@ -19,7 +19,7 @@ def discrepancy(one: Tensor, other: Tensor) -> Tensor:
     return (one.softmax(-1) - other.softmax(-1)).abs().sum(-1)
 
 
-def mean_teacher(iterations: int = 200) -> Method:
+def mean_teacher(iterations: int = 300) -> Method:
     """The student, which sees jittered samples, must agree with the average of its past weights."""
     source = View("student", SOURCE)
     clean = View("student", TARGET, statistics=True)

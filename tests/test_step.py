@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from tests.restated import Objective, Restated
-from tests.small import blobs, build, recorded, setting
+from tests.small import CLASSES, N, blobs, build, numbers, recorded, setting
 from vmt import methods
+from vmt.data import Domain
 from vmt.draws import SeededDraws
 from vmt.events import run_events
 from vmt.method import Adam, Method, Phase
+from vmt.nets import Staged, cnn
 from vmt.nets.norm import normalised_together
 from vmt.schedules import Ramp
 from vmt.state import State
@@ -67,6 +69,27 @@ def test_the_same_when_all_passes_are_normalised_by_one_formula(name: str) -> No
     for i in range(2):
         with normalised_together():
             run_both(method.phases[0], state, plain, objective, i)
+
+
+@pytest.mark.parametrize("instance_norm", [False, True])
+@pytest.mark.parametrize("mix", ["logits", "hidden"])
+def test_a_convolutional_network_does_the_same_with_passes_one_by_one(mix: str, instance_norm: bool) -> None:
+    method, shape = methods.vmt(**WEIGHTS, mix=mix), (1, 8, 8)
+
+    def network() -> Staged:
+        return cnn(shape, CLASSES, widths=(4, 3, 5), instance_norm=instance_norm, dropout=0, noise=0)
+
+    images = {n: Domain(torch.from_numpy(numbers(n).randn(N, *shape)), d.y, n) for n, d in blobs().items()}
+    grouped, separate = (build(method, network, shape) for _ in range(2))
+    for module in separate.roles.values():
+        module.one_by_one = True
+    for i in range(2):
+        here = setting(images, recorded(i, shape=shape))
+        ours, theirs = (step(method.phases[0], state, here) for state in (grouped, separate))
+        for name, value in theirs.items():
+            torch.testing.assert_close(ours[name], value)
+    for name, tensor in separate.tensors().items():
+        torch.testing.assert_close(grouped.tensors()[name], tensor, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @pytest.mark.parametrize("mix", ["logits", "probabilities", "hidden", None])

@@ -14,6 +14,7 @@ from tests.small import BATCH, FEATURES, N, blobs, build, recorded, setting
 from vmt import methods
 from vmt.data import Domain
 from vmt.draws import SeededDraws
+from vmt.engine.untouched import untouched
 from vmt.method import Method
 from vmt.nets import Staged, cnn, mlp
 from vmt.nets.norm import BatchNorm
@@ -173,6 +174,19 @@ def test_a_step_leaves_modes_and_gradient_switches_as_they_were() -> None:
     assert {r: [p.requires_grad for p in m.parameters()] for r, m in state.roles.items()} == wants
     assert all(p.grad is None for m in state.roles.values() for p in m.parameters())
     assert torch.equal(torch.get_rng_state(), rng)  # no dropout, no noise: nothing else may draw from it
+
+
+def test_a_step_that_is_only_tried_out_leaves_no_traces() -> None:
+    """As engines do to warm up: weights, statistics, moments, averages, the counter and the generator stay."""
+    method = methods.vmt()
+    state = build(method, lambda: mlp((FEATURES,), 3, width=5, dropout=0.3, noise=0.3))
+    step(method.phases[0], state, setting())
+    before, rng = {n: t.clone() for n, t in state.tensors().items()}, torch.get_rng_state()
+    with untouched(state):
+        step(method.phases[0], state, setting())
+        assert not torch.equal(state.step, before["step"])
+    assert all(torch.equal(t, before[n]) for n, t in state.tensors().items())
+    assert torch.equal(torch.get_rng_state(), rng)
 
 
 # The core stands on torch, numpy and scipy.
