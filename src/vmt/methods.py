@@ -4,14 +4,12 @@ Each function returns a :class:`vmt.method.Method`; the arguments are the paper'
 method is a new function like these: name the views, then the terms that read them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
-from vmt import losses
+from vmt import losses, penalties
 from vmt.errors import InputError
+from vmt.health import discriminator_accuracy, health
 from vmt.method import (
     Adam,
     Average,
@@ -27,8 +25,9 @@ from vmt.method import (
     Update,
     measure,
 )
+from vmt.penalties import Penalty
 from vmt.schedules import Number
-from vmt.views import SLOPE, Adversarial, Batch, Labels, Lam, Mix, Node, Pairs, Partner, Start, View
+from vmt.views import Batch, Labels, View
 
 ADAM = Adam()
 SOURCE, TARGET = Batch("source"), Batch("target")
@@ -41,8 +40,7 @@ def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: 
 
     ``statistics="target"`` takes the running statistics from target batches, as the authors' program does.
     """
-    choices = {"source": SOURCE, "target": TARGET}
-    if statistics not in choices:
+    if statistics not in ("source", "target"):
         raise InputError(f"statistics={statistics!r} is not one of 'source', 'target'")
     clean = View("classifier", SOURCE, statistics=statistics == "source")
     terms = (Term("L_y", losses.source_cross_entropy, (clean.logits, Labels(SOURCE))), *health(clean))
@@ -73,7 +71,7 @@ def vada(
     iterations: int = 40_000,
 ) -> Method:
     """DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)]."""
-    terms = [vat(radius, xi)]
+    terms = [penalties.vat(radius, xi)]
     return adversarial("vada", lambda_d, lambda_s, lambda_t, terms, optimiser, iterations, entropy)
 
 
@@ -97,9 +95,9 @@ def vmt(
     L_v; ``lambda_mix_t`` gives L_m(target) a weight of its own; ``fresh_lambda=False`` draws λ once per run, as the
     authors' program does.
     """
-    terms = [mixup(mix, alpha, fresh_lambda, lambda_mix_t)]
+    terms = [penalties.mixup(mix, alpha, fresh_lambda, lambda_mix_t)]
     if vat:
-        terms.append(_vat(radius, xi))
+        terms.append(penalties.vat(radius, xi))
     return adversarial("vmt", lambda_d, lambda_s, lambda_t, terms, optimiser, iterations)
 
 
@@ -131,13 +129,13 @@ def dirt_t(
     student = View("classifier", taught)
     teacher = View("teacher", taught, training=False)
     clean = View("classifier", TARGET, statistics=True)
-    penalties = [_vat(radius, xi)] if vat else []
+    extra = [penalties.vat(radius, xi)] if vat else []
     if mix is not None:
-        penalties.append(mixup(mix, alpha, fresh_lambda, lambda_mix_t))
+        extra.append(penalties.mixup(mix, alpha, fresh_lambda, lambda_mix_t))
     terms = (
         Term("teacher", losses.teacher_cross_entropy, (teacher.logits, student.logits), beta),
         Term("L_c(target)", losses.conditional_entropy, (clean.logits,), lambda_t),
-        *(penalty(clean, lambda_t) for penalty in penalties),
+        *(penalty(clean, lambda_t) for penalty in extra),
         *health(clean),
     )
     update = classifier_update(terms, next(u.optimiser for u in base.updates() if u.name == "classifier"))
@@ -153,54 +151,12 @@ def dirt_t(
 METHODS: dict[str, Callable[..., Method]] = {f.__name__: f for f in (source_only, target_only, dann, vada, vmt)}
 
 
-Penalty = Callable[[View, Number], Term]
-"""A term of the cluster assumption on one stream: from its clean view and its weight."""
-
-
-def vat(radius: float = 3.5, xi: float | None = None) -> Penalty:
-    """L_v: the prediction must hold at radius ε around each sample."""
-
-    def term(clean: View, weight: Number) -> Term:
-        batch = batch_of(clean)
-        near = View(clean.role, Start(batch, clean.role, batch.name, xi), gradient=False, probe=clean.logits)
-        attacked = View(clean.role, Adversarial(batch, near.tap(SLOPE), radius))
-        return Term(f"L_v({batch.name})", losses.virtual_adversarial, (clean.logits, attacked.logits), weight)
-
-    return term
-
-
-_vat = vat  # `vmt` and `dirt_t` have an argument of that name
-
-
-def mixup(
-    mix: str = "logits", alpha: float = 1.0, fresh: bool = True, weight_on_target: Number | None = None
-) -> Penalty:
-    """L_m: the prediction at a mix of two samples must be the same mix of their predictions."""
-    if mix not in ("logits", "probabilities", "hidden"):
-        raise InputError(f"mix={mix!r} is not one of 'logits', 'probabilities', 'hidden'")
-
-    def term(clean: View, weight: Number) -> Term:
-        batch = batch_of(clean)
-        pairs = Pairs(batch, alpha, fresh)
-        of_mixed = View(clean.role, Mix(batch, pairs)).logits
-        if batch.stream == "target" and weight_on_target is not None:
-            weight = weight_on_target
-        name = f"L_m({batch.name})"
-        if mix == "hidden":
-            label = View(clean.role, Mix(clean.tap("hidden"), pairs), entry="hidden", gradient=False).logits
-            return Term(name, losses.teacher_cross_entropy, (label, of_mixed), weight)
-        loss = losses.virtual_mixup if mix == "logits" else losses.virtual_mixup_on_probabilities
-        return Term(name, loss, (clean.logits, of_mixed, Lam(pairs), Partner(pairs)), weight)
-
-    return term
-
-
 def adversarial(
     name: str,
     lambda_d: Number,
     lambda_s: Number,
     lambda_t: Number,
-    penalties: list[Penalty] | tuple[()],
+    extra: Sequence[Penalty],
     optimiser: Adam,
     iterations: int,
     entropy: bool = True,
@@ -231,9 +187,9 @@ def adversarial(
         terms.append(Term("L_d", losses.domain_confusion, domains, lambda_d))
         terms.append(measure("L_disc", losses.discriminator_loss, *domains))
     if lambda_s != 0:
-        terms += [penalty(source, lambda_s) for penalty in penalties]
+        terms += [penalty(source, lambda_s) for penalty in extra]
     if lambda_t != 0:
-        terms += [penalty(target, lambda_t) for penalty in penalties]
+        terms += [penalty(target, lambda_t) for penalty in extra]
         if entropy:
             terms.append(Term("L_c(target)", losses.conditional_entropy, (target.logits,), lambda_t))
     terms += health(target)
@@ -247,31 +203,3 @@ def one_phase(name: str, roles: dict[str, Role], updates: list[Update], iteratio
 
 def classifier_update(terms: tuple[Term, ...], optimiser: Adam, keep: tuple[View, ...] = ()) -> Update:
     return Update("classifier", ("classifier",), terms, optimiser, averages=(AVERAGE,), keep=keep)
-
-
-def batch_of(view: View) -> Batch:
-    batch: Node = view.input
-    if not isinstance(batch, Batch):
-        raise InputError("a penalty needs the view of a plain batch")
-    return batch
-
-
-def discriminator_accuracy(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of samples whose domain the discriminator tells; ½ means that it cannot."""
-    return 0.5 * (source > 0).float().squeeze(-1), 0.5 * (target <= 0).float().squeeze(-1)
-
-
-def predicted_share(logits: Tensor) -> Tensor:
-    """One row per sample, one column per class: averaged, the share of each predicted class."""
-    # Not `one_hot`: it looks at the values, which a traced step has not got.
-    classes = torch.arange(logits.shape[-1], device=logits.device)
-    return (logits.argmax(-1, keepdim=True) == classes).float()
-
-
-def health(clean: View) -> tuple[Term, ...]:
-    """Figures that show a run going wrong before its accuracy does."""
-    stream = batch_of(clean).name
-    return (
-        measure(f"entropy({stream})", losses.conditional_entropy, clean.logits),
-        measure(f"predicted share({stream})", predicted_share, clean.logits),
-    )
