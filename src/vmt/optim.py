@@ -1,5 +1,7 @@
 """Adam in TensorFlow's form, in place, without a host synchronisation."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -24,14 +26,32 @@ class AdamState:
         return {"t": self.t, **named}
 
     @torch.no_grad()
-    def step_(self, parameters: list[Tensor], gradients: list[Tensor], adam: Adam, lr: float | Tensor) -> None:
+    def step_(
+        self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], adam: Adam, lr: float | Tensor
+    ) -> None:
+        """Parameters whose gradient is None stay as they are, and so do their moments."""
+        found = [i for i, g in enumerate(gradients) if g is not None]
+        p, g = [parameters[i] for i in found], [g for g in gradients if g is not None]
+        m, v = [self.m[i] for i in found], [self.v[i] for i in found]
         self.t += 1
-        torch._foreach_lerp_(self.m, gradients, 1 - adam.beta1)
-        torch._foreach_mul_(self.v, adam.beta2)
-        torch._foreach_addcmul_(self.v, gradients, gradients, 1 - adam.beta2)
+        torch._foreach_lerp_(m, g, 1 - adam.beta1)
+        torch._foreach_mul_(v, adam.beta2)
+        torch._foreach_addcmul_(v, g, g, 1 - adam.beta2)
         scale = lr * (1 - adam.beta2**self.t).sqrt() / (1 - adam.beta1**self.t)
-        denominators = torch._foreach_sqrt(self.v)
+        denominators = torch._foreach_sqrt(v)
         torch._foreach_add_(denominators, adam.eps)
-        steps = torch._foreach_div(self.m, denominators)
+        steps = torch._foreach_div(m, denominators)
         torch._foreach_mul_(steps, -scale.to(steps[0].dtype))
-        torch._foreach_add_(parameters, steps)
+        torch._foreach_add_(p, steps)
+
+
+@torch.library.custom_op("vmt::norm_of", mutates_args=())
+def norm_of(tensors: list[Tensor]) -> Tensor:
+    """The L2 norm of all values together. An operator of its own, because compilers make a launch of each tensor."""
+    norms: list[Tensor] = torch._foreach_norm(tensors)
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+@norm_of.register_fake
+def _(tensors: list[Tensor]) -> Tensor:
+    return tensors[0].new_empty(())

@@ -16,8 +16,10 @@ from vmt.directions import slope
 from vmt.draws import Draws
 from vmt.losses import wide
 from vmt.method import Phase, Update
+from vmt.nets.half import halved
 from vmt.nets.norm import passes
 from vmt.nets.staged import Staged
+from vmt.optim import norm_of
 from vmt.plan import Pass, plan
 from vmt.schedules import Number, Schedule
 from vmt.state import State
@@ -59,19 +61,20 @@ def step(phase: Phase, state: State, setting: Setting) -> Metrics:
 def apply(update: Update, planned: tuple[Pass, ...], state: State, setting: Setting, repeat: int) -> Metrics:
     """One optimiser step of an update."""
     parameters = state.parameters(update.optimises)
-    with only_trainable(state.roles, update.optimises):
+    used = [state.roles[role] for role in dict.fromkeys(each.role for each in planned)]
+    bfloat16_on_cuda = setting.bfloat16 and state.step.is_cuda
+    with only_trainable(state.roles, update.optimises), halved(used) if bfloat16_on_cuda else nullcontext():
         values = Evaluation(update, state, setting, repeat)
         for each in planned:
             values.run(each)
         total, metrics = objective(update, values, setting)
         found = torch.autograd.grad(total, parameters, allow_unused=True)
-    gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
     lr = setting.number(update.optimiser.lr)
-    state.optimisers[update.name].step_(parameters, gradients, update.optimiser, lr)
+    state.optimisers[update.name].step_(parameters, found, update.optimiser, lr)
     for average in update.averages:
         live = [p.detach() for p in state.roles[average.of].parameters()]
         torch._foreach_lerp_(list(state.roles[average.into].parameters()), live, 1 - average.decay)
-    metrics[f"{update.name}/gradient norm"] = torch.stack(torch._foreach_norm(gradients)).norm()
+    metrics[f"{update.name}/gradient norm"] = norm_of([g for g in found if g is not None])
     return metrics
 
 

@@ -12,9 +12,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# How many programs share a reduction: enough to fill the largest chips, few enough for the last one to add them up.
-PROGRAMS = 512
-MOST_PARTS = 64
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a kernel is cut up: rows that a program takes at a time, its warps, and for a reduction about how many
+    programs share it, enough to fill a large chip, few enough for the last one to add their sums."""
+
+    rows: int
+    warps: int
+    programs: int = 0
+
+
+STATISTICS = Tiles(128, 8, 512)
+FORWARD = Tiles(64, 4)
+SUMS = Tiles(128, 8, 512)
+SUMS_POOLED = Tiles(32, 4, 512)
+BACKWARD = Tiles(64, 4)
+MOST_PARTS = 256
 
 
 @dataclass(frozen=True)
@@ -27,9 +41,9 @@ class After:
     noise: float = 0.0
 
 
-def fusable(x: Tensor, sizes: tuple[int, ...]) -> bool:
+def fusable(x: Tensor, channels: int, sizes: tuple[int, ...]) -> bool:
     """Whether the kernels serve this input: images on a CUDA device, passes of one size, channels in sixteens."""
-    return x.is_cuda and x.ndim == 4 and x.shape[1] % 16 == 0 and len(set(sizes)) == 1 and have_triton()
+    return x.is_cuda and x.ndim == 4 and channels % 16 == 0 and len(set(sizes)) == 1 and have_triton()
 
 
 @lru_cache(maxsize=1)
@@ -46,9 +60,8 @@ class NormaliseActivate(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         x = x.contiguous(memory_format=torch.channels_last)
         # Drawn from torch's generator, which a captured graph advances and the training loop seeds.
-        seed = torch.empty((), dtype=torch.int64, device=x.device)
-        if after.dropout or after.noise:
-            seed.random_()
+        draws = after.dropout > 0 or after.noise > 0
+        seed = torch.randint(2**62, (1,), device=x.device) if draws else no_seed(str(x.device))
         settings = (groups, eps, after.slope, after.pool, after.dropout, after.noise)
         y, mean, var, scale, shift = torch.ops.vmt.normalise_activate(x, weight, bias, seed, *settings)
         ctx.save_for_backward(x, mean, var, scale, shift, seed)
@@ -87,16 +100,16 @@ def normalise_activate(
     n, c, h, w = x.shape
     y, mean, var, scale, shift = shapes_forward(x, groups, pool)
     pixels = n * h * w // groups
-    parts, rows, block = division(groups, pixels, c)
+    parts, rows, block = division(STATISTICS, groups, pixels, c)
     partial = mean.new_empty(groups * parts * 2 * c)
     kernels.statistics[groups, parts, c // block](
         x, partial, counters(str(x.device)), weight, bias, mean, var, scale, shift, pixels, c, eps,
-        S=parts, ROWS=rows, BR=ROW_BLOCK, BC=block,
+        S=parts, ROWS=rows, BR=STATISTICS.rows, BC=block, num_warps=STATISTICS.warps,
     )  # fmt: skip
     outputs = pixels // 4 if pool else pixels
-    kernels.forward_map[groups, -(-outputs // ROW_BLOCK), c // block](
+    kernels.forward_map[groups, -(-outputs // FORWARD.rows), c // block](
         x, scale, shift, y, seed, outputs, c, slope, *dropping(dropout), noise, h, w,
-        POOL=pool, DROP=dropout > 0, NOISE=noise > 0, BR=ROW_BLOCK, BC=block,
+        POOL=pool, DROP=dropout > 0, NOISE=noise > 0, BR=FORWARD.rows, BC=block, num_warps=FORWARD.warps,
     )  # fmt: skip
     return y, mean, var, scale, shift
 
@@ -120,17 +133,20 @@ def normalise_activate_backward(
     dx, dweight, dbias = torch.empty_like(x), mean.new_empty(c), mean.new_empty(c)
     pixels = n * h * w // groups
     outputs = pixels // 4 if pool else pixels
-    parts, rows, block = division(groups, outputs, c)
+    tiles = SUMS_POOLED if pool else SUMS
+    parts, rows, block = division(tiles, groups, outputs, c)
     partial = mean.new_empty(groups * parts * 2 * c)
     by_x, constant, hat, total = mean.new_empty(4, groups, c).unbind()
-    flags = {"POOL": pool, "DROP": dropout > 0, "BR": ROW_BLOCK, "BC": block}
+    flags = {"POOL": pool, "DROP": dropout > 0, "BC": block}
     kernels.gradient_sums[groups, parts, c // block](
         dy, x, scale, shift, mean, var, seed, partial, counters(str(x.device)), by_x, constant, hat, total,
-        dweight, dbias, outputs, pixels, c, eps, slope, *dropping(dropout), h, w, G=groups, S=parts, ROWS=rows, **flags,
+        dweight, dbias, outputs, pixels, c, eps, slope, *dropping(dropout), h, w, G=groups, S=parts, ROWS=rows,
+        BR=tiles.rows, num_warps=tiles.warps, **flags,
     )  # fmt: skip
-    kernels.backward_map[groups, -(-outputs // ROW_BLOCK), c // block](
-        dy, x, scale, shift, by_x, constant, seed, dx, outputs, c, slope, *dropping(dropout), h, w, **flags
-    )
+    kernels.backward_map[groups, -(-outputs // BACKWARD.rows), c // block](
+        dy, x, scale, shift, by_x, constant, seed, dx, outputs, c, slope, *dropping(dropout), h, w,
+        BR=BACKWARD.rows, num_warps=BACKWARD.warps, **flags,
+    )  # fmt: skip
     return dx, dweight, dbias
 
 
@@ -140,9 +156,6 @@ def _(
     eps: float, slope: float, pool: bool, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return torch.empty_like(x), mean.new_empty(x.shape[1]), mean.new_empty(x.shape[1])
-
-
-ROW_BLOCK = 64
 
 
 def dropping(dropout: float) -> tuple[int, float]:
@@ -158,14 +171,20 @@ def shapes_forward(x: Tensor, groups: int, pool: bool) -> tuple[Tensor, Tensor, 
     return y, mean, var, scale, shift
 
 
-def division(groups: int, rows: int, channels: int) -> tuple[int, int, int]:
+def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, int, int]:
     """Parts of a group (a power of two), rows of each, and channels that one program takes."""
     block = min(64, channels & -channels)
-    wanted = max(1, PROGRAMS * block // (groups * channels))
+    wanted = max(1, tiles.programs * block // (groups * channels))
     parts = 1
-    while 2 * parts <= min(wanted, MOST_PARTS) and 2 * parts * ROW_BLOCK <= rows:
+    while 2 * parts <= min(wanted, MOST_PARTS) and 2 * parts * tiles.rows <= rows:
         parts *= 2
-    return parts, -(-rows // (parts * ROW_BLOCK)) * ROW_BLOCK, block
+    return parts, -(-rows // (parts * tiles.rows)) * tiles.rows, block
+
+
+@lru_cache(maxsize=8)
+def no_seed(device: str) -> Tensor:
+    """A seed for kernels that draw nothing."""
+    return torch.zeros(1, dtype=torch.int64, device=device)
 
 
 @lru_cache(maxsize=8)

@@ -8,10 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vmt.nets.fused import After
+from vmt.nets.half import half_of
 from vmt.nets.norm import BatchNorm, wide
 from vmt.nets.stem import Stem, serves_stem
 
 SLOPE = 0.1
+FEW = 32
 
 Weighted = TypeVar("Weighted", nn.Linear, nn.Conv2d)
 
@@ -58,17 +60,30 @@ class ConvolutionBeforeNorm(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.bias is not None
+        return self.without_bias(x) + self.bias.detach()[:, None, None] if x.is_cuda else self.plain(x)
+
+    def plain(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, None if self.bias is None else self.bias.detach(), padding=1)
+
+    def without_bias(self, x: Tensor) -> Tensor:
+        """By the kernels of a CUDA device."""
+        y: Tensor
         if serves_stem(x, self):
-            y: Tensor = Stem.apply(x, self.weight, self.bias.detach())  # type: ignore[no-untyped-call]
+            y = Stem.apply(x, self.weight)  # type: ignore[no-untyped-call]
             return y
-        return F.conv2d(x, self.weight, self.bias.detach(), padding=1)
+        return F.conv2d(x, half_of(self.weight), padding=1)
 
 
 class LinearBeforeNorm(nn.Linear):
     """A dense layer that a batch norm follows: the bias gets no gradient, as in :class:`ConvolutionBeforeNorm`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, None if self.bias is None else self.bias.detach())
+        bias = None if self.bias is None else self.bias.detach()
+        if x.is_cuda and x.dtype == torch.float32 and self.out_features <= FEW:
+            # A few columns: fused with its neighbours this costs less than the start of a matrix product.
+            y = (x.unsqueeze(1) * self.weight).sum(-1)
+            return y if bias is None else y + bias
+        return F.linear(x, self.weight, bias)
 
 
 class FullPrecision(nn.Sequential):
@@ -90,18 +105,16 @@ class ConvBlock(nn.Sequential):
         super().__init__(convolution, BatchNorm(outputs), nn.LeakyReLU(SLOPE))
 
     @property
-    def convolution(self) -> nn.Module:
-        return self[0]
+    def convolution(self) -> ConvolutionBeforeNorm:
+        convolution = self[0]
+        assert isinstance(convolution, ConvolutionBeforeNorm)
+        return convolution
 
     @property
     def norm(self) -> BatchNorm:
         norm = self[1]
         assert isinstance(norm, BatchNorm)
         return norm
-
-    @property
-    def activation(self) -> nn.Module:
-        return self[2]
 
 
 class Stage(nn.Sequential):
@@ -114,14 +127,14 @@ class Stage(nn.Sequential):
             if not isinstance(layer, ConvBlock):
                 x = layer(x)
                 continue
+            convolution, norm = layer.convolution, layer.norm
+            if not norm.fuses(x):
+                x = layer(x)
+                continue
             ending = end_of_block(layers)
-            x = layer.convolution(x)
-            fused = layer.norm.activated(x, ending or After(SLOPE))
-            if fused is None:
-                x = layer.activation(layer.norm(x))
-            else:
-                x = fused
-                del layers[: 3 if ending else 0]
+            del layers[: 3 if ending else 0]
+            assert convolution.bias is not None
+            x = norm.activated(convolution.without_bias(x), ending or After(SLOPE), convolution.bias)
         return x
 
 

@@ -97,14 +97,18 @@ class BatchNorm(nn.Module):
         self.saw(mean, var)
         return y
 
-    def activated(self, x: Tensor, after: After) -> Tensor | None:
-        """The norm and what comes after it in one go, where there are kernels for that."""
-        sizes = _sizes or (len(x),)
-        if not self.training or not fusable(x, sizes):
-            return None
+    def fuses(self, x: Tensor) -> bool:
+        """Whether there are kernels that do the norm and what comes after it in one go, for as many samples as x."""
+        return self.training and fusable(x, len(self.weight), _sizes or (len(x),))
+
+    def activated(self, x: Tensor, after: After, bias: Tensor) -> Tensor:
+        """The norm of x and what comes after it. ``bias`` is one that x should have had: the norm takes it out of
+        every output, so it is added to the running mean alone."""
+        groups = len(_sizes or (len(x),))
         y: Tensor
-        y, mean, var = NormaliseActivate.apply(x, self.weight, self.bias, len(sizes), self.eps, after)  # type: ignore[no-untyped-call]
-        self.saw(mean, var)
+        y, mean, var = NormaliseActivate.apply(x, self.weight, self.bias, groups, self.eps, after)  # type: ignore[no-untyped-call]
+        if _updating:
+            self.saw(mean + bias.detach(), var)
         return y
 
     def saw(self, mean: Tensor, var: Tensor) -> None:

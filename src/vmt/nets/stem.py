@@ -27,37 +27,37 @@ class Stem(torch.autograd.Function):
     """Takes x and w in single precision as they are, returns bfloat16 channels_last."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        y: Tensor = torch.ops.vmt.stem(x, weight, bias)
+        y: Tensor = torch.ops.vmt.stem(x, weight)
         return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         dy = dy.contiguous(memory_format=torch.channels_last)
-        by_x, by_weight, _ = ctx.needs_input_grad
+        by_x, by_weight = ctx.needs_input_grad
         dx = torch.ops.vmt.stem_by_input(dy, x, weight) if by_x else None
-        return dx, torch.ops.vmt.stem_by_weight(dy, x) if by_weight else None, None
+        return dx, torch.ops.vmt.stem_by_weight(dy, x) if by_weight else None
 
 
 @torch.library.custom_op("vmt::stem", mutates_args=())
-def stem(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def stem(x: Tensor, weight: Tensor) -> Tensor:
     from vmt.nets import stem_kernels
 
     y = empty_output(x, weight)
     n, c, h, w = x.shape
     pixels, block = n * h * w, channel_block(len(weight))
     stem_kernels.forward[-(-pixels // ROWS), len(weight) // block](
-        x, weight, bias, y, pixels, h, w, *x.stride(), *weight.stride(), len(weight),
+        x, weight, y, pixels, h, w, *x.stride(), *weight.stride(), len(weight),
         CIN=c, KP=patch(c), BM=ROWS, BN=block,
     )  # fmt: skip
     return y
 
 
 @stem.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _(x: Tensor, weight: Tensor) -> Tensor:
     return empty_output(x, weight)
 
 

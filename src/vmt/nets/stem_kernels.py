@@ -20,7 +20,7 @@ def patches(x, row, pixels, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl.cons
 
 @triton.jit
 def forward(
-    x, w, bias, y, pixels, H, W, sn, sc, sh, sw, wo, wc, wh, ww, COUT,
+    x, w, y, pixels, H, W, sn, sc, sh, sw, wo, wc, wh, ww, COUT,
     CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -29,7 +29,7 @@ def forward(
     a = patches(x, row, pixels, H, W, sn, sc, sh, sw, CIN, KP)
     at = (k % CIN * wc + k // CIN // 3 * wh + k // CIN % 3 * ww)[:, None] + cols[None, :] * wo
     b = tl.load(w + at, mask=(k < 9 * CIN)[:, None], other=0.0).to(tl.bfloat16)
-    out = tl.dot(a, b) + tl.load(bias + cols)[None, :]
+    out = tl.dot(a, b)
     tl.store(y + row[:, None] * COUT + cols[None, :], out.to(tl.bfloat16), mask=(row < pixels)[:, None])
 
 
