@@ -4,8 +4,8 @@ from torch import Tensor
 
 from vmt import losses
 from vmt.draws import Draws
+from vmt.family import SOURCE, TARGET
 from vmt.method import Adam, Average, Copy, Discriminator, Method, Network, Phase, Role, Term, Update
-from vmt.methods import SOURCE, TARGET
 from vmt.schedules import Ramp
 from vmt.views import Augmented, Labels, Tap, View
 

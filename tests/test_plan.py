@@ -9,8 +9,8 @@ from torch import Tensor
 from tests.small import build, setting
 from vmt import losses, methods
 from vmt.errors import InputError
+from vmt.family import CLASSIFIER, SOURCE, TARGET
 from vmt.method import Average, Method, Network, Phase, Term, Update
-from vmt.methods import CLASSIFIER, SOURCE, TARGET
 from vmt.nets.staged import Staged
 from vmt.plan import Pass, depth, plan
 from vmt.step import step

@@ -83,3 +83,36 @@ def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
     hidden layer and the "student" the network applied to the mixed input.
     """
     return soft_cross_entropy(wide(teacher.detach()).softmax(-1), student)
+
+
+def agreement(first: Tensor, second: Tensor) -> Tensor:
+    r"""Co-DA's :math:`\mathcal L_p`: :math:`\|f_1(x) - f_2(x)\|_1` of the predictions of two classifiers."""
+    return (wide(first).softmax(-1) - wide(second).softmax(-1)).abs().sum(-1)
+
+
+def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
+    r"""Co-DA's :math:`-\mathcal D_g`: :math:`-\min(\nu, \|\overline{g_1(x) - g_2(x)}\|_2^2)`, of the batch as a whole.
+
+    Two encoders are pushed apart until the squared distance of their mean features reaches the ceiling ν.
+    """
+    distance = (wide(first) - wide(second)).flatten(1).mean(0).square().sum()
+    return -distance.clamp_max(ceiling)[None]
+
+
+BANDWIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 5, 10, 15, 20, 25, 30, 35, 100, 1e3, 1e4, 1e5, 1e6)
+
+
+def maximum_mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
+    r"""MMD² of two batches of features: :math:`\overline{K(s,s)} + \overline{K(t,t)} - 2\,\overline{K(s,t)}`, biased.
+
+    K is the sum of Gaussians :math:`\exp(-d^2 / 2\sigma)` over 19 bandwidths, as in the DSN paper's comparison. Below
+    1e-4 it is constant, and so has no gradient.
+    """
+
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
+        squared = (a[:, None] - b[None]).square().sum(-1)
+        return torch.stack([(squared / (-2 * sigma)).exp() for sigma in BANDWIDTHS]).sum(0)
+
+    s, t = wide(source).flatten(1), wide(target).flatten(1)
+    value = kernel(s, s).mean() + kernel(t, t).mean() - 2 * kernel(s, t).mean()
+    return value.clamp_min(1e-4)[None]

@@ -4,35 +4,18 @@ Each function returns a :class:`vmt.method.Method`; the arguments are the paper'
 method is a new function like these: name the views, then the terms that read them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+
+from torch import Tensor
 
 from vmt import losses, penalties
 from vmt.errors import InputError
-from vmt.health import discriminator_accuracy, health
-from vmt.method import (
-    Adam,
-    Average,
-    Copy,
-    CopyRole,
-    Discriminator,
-    Event,
-    Method,
-    Network,
-    Phase,
-    Role,
-    Term,
-    Update,
-    measure,
-)
-from vmt.penalties import Penalty
+from vmt.family import ADAM, AVERAGE, CLASSIFIER, SOURCE, TARGET, adversarial, classifier_update, family, one_phase
+from vmt.health import health
+from vmt.method import Adam, Average, Copy, CopyRole, Discriminator, Event, Method, Network, Phase, Role, Term, Update
 from vmt.schedules import Number
 from vmt.views import Batch, Labels, View
-
-ADAM = Adam()
-SOURCE, TARGET = Batch("source"), Batch("target")
-CLASSIFIER: dict[str, Role] = {"classifier": Network(), "ema": Copy("classifier", shared_statistics=True)}
-AVERAGE = Average("classifier", into="ema")
 
 
 def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: int = 40_000) -> Method:
@@ -148,58 +131,61 @@ def dirt_t(
     )
 
 
-METHODS: dict[str, Callable[..., Method]] = {f.__name__: f for f in (source_only, target_only, dann, vada, vmt)}
+def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+    """L_y + the maximum mean discrepancy of source and target features at a tap."""
+    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
+    terms = (
+        Term("L_y", losses.source_cross_entropy, (source.logits, Labels(SOURCE))),
+        Term("MMD", losses.maximum_mean_discrepancy, (source.tap(tap), target.tap(tap)), weight),
+        *health(target),
+    )
+    return one_phase("mmd", CLASSIFIER, [classifier_update(terms, optimiser, keep=(target,))], iterations)
 
 
-def adversarial(
-    name: str,
-    lambda_d: Number,
-    lambda_s: Number,
-    lambda_t: Number,
-    extra: Sequence[Penalty],
-    optimiser: Adam,
-    iterations: int,
+def co_da(
+    lambda_d: Number = 1e-2,
+    lambda_s: Number = 1.0,
+    lambda_t: Number = 1e-2,
+    lambda_p: Number = 0.1,
+    lambda_div: Number = 1e-3,
+    ceiling: float = 10.0,
     entropy: bool = True,
+    radius: float = 3.5,
+    xi: float | None = None,
+    optimiser: Adam = ADAM,
+    iterations: int = 40_000,
 ) -> Method:
-    """The family of DANN, VADA and VMT: L_y + λ_d L_d + λ_s Σ penalties(source) + λ_t [Σ penalties(target) + L_c]."""
-    source = View("classifier", SOURCE)
-    target = View("classifier", TARGET, statistics=True)
-    d_source = View("discriminator", source.tap("features")).tap("domain")
-    d_target = View("discriminator", target.tap("features")).tap("domain")
+    """Two VADA classifiers that must agree on the target while their features are pushed apart on the source.
 
-    terms: list[Term] = [Term("L_y", losses.source_cross_entropy, (source.logits, Labels(SOURCE)))]
+    The first one predicts; the two end nearly equal.
+    """
+    first = family("classifier", "discriminator", lambda_d, lambda_s, lambda_t, [penalties.vat(radius, xi)], entropy)
+    second = family("classifier2", "discriminator2", lambda_d, lambda_s, lambda_t, [penalties.vat(radius, xi)], entropy)
+
+    def apart(a: Tensor, b: Tensor) -> Tensor:
+        return losses.diversity(a, b, ceiling)
+
+    both = (
+        Term("agreement", losses.agreement, (first.target.logits, second.target.logits), lambda_p),
+        Term("diversity", apart, (first.source.tap("features"), second.source.tap("features")), lambda_div),
+    )
+    averages = (AVERAGE, Average("classifier2", into="ema2"))
+    roles: dict[str, Role] = {
+        **CLASSIFIER,
+        "classifier2": Network(),
+        "ema2": Copy("classifier2", shared_statistics=True),
+    }
     updates: list[Update] = []
-    roles = dict(CLASSIFIER)
     if lambda_d != 0:
-        roles["discriminator"] = Discriminator()
-        domains = (d_source, d_target)
-        updates.append(
-            Update(
-                "discriminator",
-                ("discriminator",),
-                (
-                    Term("L_disc", losses.discriminator_loss, domains),
-                    measure("accuracy", discriminator_accuracy, *domains),
-                ),
-                optimiser,
-            )
-        )
-        terms.append(Term("L_d", losses.domain_confusion, domains, lambda_d))
-        terms.append(measure("L_disc", losses.discriminator_loss, *domains))
-    if lambda_s != 0:
-        terms += [penalty(source, lambda_s) for penalty in extra]
-    if lambda_t != 0:
-        terms += [penalty(target, lambda_t) for penalty in extra]
-        if entropy:
-            terms.append(Term("L_c(target)", losses.conditional_entropy, (target.logits,), lambda_t))
-    terms += health(target)
-    updates.append(classifier_update(tuple(terms), optimiser, keep=(target,)))
-    return one_phase(name, roles, updates, iterations)
+        roles |= {"discriminator": Discriminator(), "discriminator2": Discriminator(of="classifier2")}
+        terms = (*first.discriminator_terms, *second.discriminator_terms)
+        updates.append(Update("discriminator", ("discriminator", "discriminator2"), terms, optimiser))
+    terms = (*first.terms, *second.terms, *both, *health(first.target))
+    keep = (first.target, second.target)
+    updates.append(Update("classifier", ("classifier", "classifier2"), terms, optimiser, averages, keep))
+    return one_phase("co_da", roles, updates, iterations)
 
 
-def one_phase(name: str, roles: dict[str, Role], updates: list[Update], iterations: int) -> Method:
-    return Method(name, roles, (Phase(name, tuple(updates), iterations=iterations),))
-
-
-def classifier_update(terms: tuple[Term, ...], optimiser: Adam, keep: tuple[View, ...] = ()) -> Update:
-    return Update("classifier", ("classifier",), terms, optimiser, averages=(AVERAGE,), keep=keep)
+METHODS: dict[str, Callable[..., Method]] = {
+    f.__name__: f for f in (source_only, target_only, mmd, dann, vada, co_da, vmt)
+}
