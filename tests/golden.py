@@ -24,8 +24,7 @@ from vmt.draws import RecordedDraws
 from vmt.events import run_events
 from vmt.method import Method
 from vmt.nets import cnn
-from vmt.optim import AdamState
-from vmt.state import State, build_state, share_buffers
+from vmt.state import State, build_state, fresh_optimisers, share_buffers
 from vmt.step import Metrics, Setting, step
 
 WIDTHS = {"small": (64, 64, 64), "large": (96, 192, 192)}
@@ -112,7 +111,7 @@ def run(path: Path, method_name: str, net: str, instance_norm: bool) -> Iterator
     for module in state.roles.values():
         module.double()
     share_buffers(state.roles["classifier"], state.roles["ema"])
-    state.optimisers = {update.name: AdamState(list(state.parameters(update.optimises))) for update in method.updates()}
+    state.optimisers = fresh_optimisers(method, state)
     initialise(state)
     images = pool()
     for i in (0, 1):

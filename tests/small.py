@@ -11,9 +11,8 @@ from vmt.data import Domain
 from vmt.draws import Draws, RecordedDraws
 from vmt.method import Method
 from vmt.nets import Staged, mlp
-from vmt.optim import AdamState
 from vmt.schedules import Schedule
-from vmt.state import NetworkFactory, State, build_state, share_buffers
+from vmt.state import NetworkFactory, State, build_state, fresh_optimisers, share_buffers
 from vmt.step import Setting
 
 FEATURES, CLASSES, N, BATCH, WIDTH = 4, 3, 20, 6, 5
@@ -67,7 +66,7 @@ def build(
     for role, made in method.roles.items():
         if hasattr(made, "shared_statistics") and made.shared_statistics:
             share_buffers(state.roles[made.of], state.roles[role])
-    state.optimisers = {u.name: AdamState(state.parameters(u.optimises)) for u in method.updates()}
+    state.optimisers = fresh_optimisers(method, state)
     return state
 
 

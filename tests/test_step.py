@@ -118,14 +118,16 @@ def test_adam_moments_carry_over_into_dirt_t() -> None:
     state = build(method)
     for i in range(3):
         step(method.phases[0], state, setting(draws=recorded(i)))
-    assert float(state.optimisers["classifier"].t) == 3
-    first = [m.clone() for m in state.optimisers["classifier"].m]
+    assert float(state.optimisers["classifier/classifier"].t) == 3
+    first = [m.clone() for m in state.optimisers["classifier/classifier"].m]
     run_events(method.phases[1], state, 0)
     step(method.phases[1], state, setting(draws=recorded(3)))
-    assert float(state.optimisers["classifier"].t) == 4
-    assert float(state.optimisers["discriminator"].t) == 3
+    assert float(state.optimisers["classifier/classifier"].t) == 4
+    assert float(state.optimisers["discriminator/discriminator"].t) == 3
     # β1 = ½: what is left of the old moments is half of them, the other half is this step's gradient.
-    gradients = [2 * (new - 0.5 * old) for new, old in zip(state.optimisers["classifier"].m, first, strict=True)]
+    gradients = [
+        2 * (new - 0.5 * old) for new, old in zip(state.optimisers["classifier/classifier"].m, first, strict=True)
+    ]
     assert sum(float(g.abs().sum()) for g in gradients) > 0
 
 

@@ -48,8 +48,8 @@ class AdamState:
 @torch.library.custom_op("vmt::norm_of", mutates_args=())
 def norm_of(tensors: list[Tensor]) -> Tensor:
     """The L2 norm of all values together. An operator of its own, because compilers make a launch of each tensor."""
-    norms: list[Tensor] = torch._foreach_norm(tensors)
-    return torch.linalg.vector_norm(torch.stack(norms))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(tensors))))
+    return norm
 
 
 @norm_of.register_fake

@@ -16,7 +16,7 @@ NetworkFactory = Callable[[], Staged]
 
 
 class State:
-    """The networks by role, the optimisers by update, and the number of steps done."""
+    """The networks by role, the optimisers by update and role, and the number of steps done."""
 
     def __init__(self, roles: dict[str, Staged], optimisers: dict[str, AdamState], step: Tensor) -> None:
         self.roles = roles
@@ -68,12 +68,15 @@ def build_state(
             roles[name].requires_grad_(False)
             if role.shared_statistics:
                 share_buffers(roles[role.of], roles[name])
-    step = torch.zeros((), dtype=torch.int64, device=device)
-    state = State(roles, {}, step)
-    for update in method.updates():
-        if update.name not in state.optimisers:
-            state.optimisers[update.name] = AdamState(state.parameters(update.optimises))
+    state = State(roles, {}, torch.zeros((), dtype=torch.int64, device=device))
+    state.optimisers = fresh_optimisers(method, state)
     return state
+
+
+def fresh_optimisers(method: Method, state: State) -> dict[str, AdamState]:
+    """One per update and role. A later phase whose update has the name of an earlier one goes on with its moments."""
+    named = {f"{update.name}/{role}": role for update in method.updates() for role in update.optimises}
+    return {name: AdamState(state.parameters((role,))) for name, role in named.items()}
 
 
 def share_buffers(of: nn.Module, into: nn.Module) -> None:

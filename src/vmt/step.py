@@ -7,6 +7,7 @@ Everything happens in place on tensors of one device, with no host synchronisati
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +71,10 @@ def apply(update: Update, planned: tuple[Pass, ...], state: State, setting: Sett
         total, metrics = objective(update, values, setting)
         found = torch.autograd.grad(total, parameters, allow_unused=True)
     lr = setting.number(update.optimiser.lr)
-    state.optimisers[update.name].step_(parameters, found, update.optimiser, lr)
+    left = iter(found)
+    for role in update.optimises:
+        own = state.parameters((role,))
+        state.optimisers[f"{update.name}/{role}"].step_(own, list(islice(left, len(own))), update.optimiser, lr)
     for average in update.averages:
         live = [p.detach() for p in state.roles[average.of].parameters()]
         torch._foreach_lerp_(list(state.roles[average.into].parameters()), live, 1 - average.decay)

@@ -1,0 +1,82 @@
+"""MMD and Co-DA: their losses against numpy, and that they learn and go on with DIRT-T."""
+
+import numpy as np
+import pytest
+import torch
+
+from vmt import losses, methods
+from vmt.data import Task, domain, make_task
+from vmt.losses import BANDWIDTHS
+from vmt.method import Adam
+from vmt.nets import mlp
+from vmt.train import Config, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def test_agreement_is_the_l1_distance_of_predictions() -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 7, 4))
+    ours = losses.agreement(torch.tensor(a), torch.tensor(b)).numpy()
+    np.testing.assert_allclose(ours, np.abs(softmax(a) - softmax(b)).sum(1), atol=1e-6)
+
+
+def test_diversity_is_the_clipped_squared_distance_of_mean_features() -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 5, 3, 2, 2))
+    distance = np.square((a - b).reshape(5, -1).mean(0)).sum()
+    near, far = torch.tensor(a, requires_grad=True), torch.tensor(b)
+    assert float(losses.diversity(near, far).detach()) == pytest.approx(-distance, abs=1e-6)
+    clipped = losses.diversity(near, far, ceiling=distance / 2)
+    assert float(clipped.detach()) == pytest.approx(-distance / 2)
+    (gradient,) = torch.autograd.grad(clipped.sum(), near)
+    assert not gradient.any(), "nothing pushes once the ceiling is reached"
+
+
+def test_mmd_is_the_biased_estimate_with_a_floor() -> None:
+    random = np.random.default_rng(0)
+    s, t = random.standard_normal((6, 3)), random.standard_normal((5, 3)) + 1
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> float:
+        squared = np.square(a[:, None] - b[None]).sum(-1)
+        return float(np.mean(sum(np.exp(-squared / (2 * sigma)) for sigma in BANDWIDTHS)))
+
+    expected = kernel(s, s) + kernel(t, t) - 2 * kernel(s, t)
+    ours = losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(t))
+    assert float(ours) == pytest.approx(expected, abs=1e-6)
+    assert float(losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(s))) == pytest.approx(1e-4)
+
+
+@pytest.fixture
+def task() -> Task:
+    random = np.random.default_rng(0)
+    y = np.arange(240) % 3
+    centres = 3 * random.standard_normal((3, 6))
+    x, moved = (centres[y] + random.standard_normal((240, 6)) for _ in range(2))
+    target = domain(moved + 0.8, name="target")
+    return make_task(domain(x, y, name="source"), target, target_test=domain(moved + 0.8, y, name="test"))
+
+
+@pytest.mark.parametrize("name", ["mmd", "co_da"])
+def test_learns_and_goes_on_with_dirt_t(task: Task, name: str) -> None:
+    base = methods.METHODS[name](optimiser=Adam(lr=3e-3), iterations=150)
+    method = methods.dirt_t(base, mix=None, radius=0.3, interval=20, iterations=40).with_decay(0.9)
+    config = Config(batch_size=32, evaluate_every=50)
+    outcome = train(task, method, lambda: mlp((6,), 3), config)
+    assert list(outcome.notes.phases) == [name, "dirt_t"]
+    assert outcome.notes.phases["dirt_t"]["accuracy"] > 0.9
+    assert outcome.records[-1]["source"]["accuracy"] > 0.9
+
+
+def test_the_two_classifiers_of_co_da_differ_and_agree(task: Task) -> None:
+    """In weights, and in what they say about the target."""
+    method = methods.co_da(optimiser=Adam(lr=3e-3), radius=0.3, iterations=120)
+    outcome = train(task, method, lambda: mlp((6,), 3), Config(batch_size=32, log_every=20))
+    logged = [record for record in outcome.records if "classifier/agreement" in record]
+    assert logged[-1]["classifier/agreement"] < 0.5 * logged[0]["classifier/agreement"]
+    assert logged[-1]["classifier/L_y of classifier2"] < logged[0]["classifier/L_y of classifier2"]
