@@ -6,11 +6,25 @@ python benchmarks/profile_step.py --engine captured --precision bfloat16
 import argparse
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch._inductor
 from torch.profiler import ProfilerActivity, profile
 
+from vmt.engine import whole_step
 from vmt.engine.workload import workload
+
+
+def timed(what: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    def running(*arguments: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        result = run(*arguments, **options)
+        print(f"{what} in {time.perf_counter() - began:.1f} s")
+        return result
+
+    return running
 
 
 def main() -> None:
@@ -25,6 +39,8 @@ def main() -> None:
     work = workload(arguments.net, arguments.precision == "bfloat16", torch.device("cuda"))
     phase = work.method.phases[arguments.phase == "dirt_t"]
     began = time.perf_counter()
+    whole_step.traced = timed("traced", whole_step.traced)
+    torch._inductor.compile = timed("compiled", torch._inductor.compile)
     engine = work.engine(arguments.engine, arguments.iterations)
     engine.run(phase, 0, 10, 0)
     torch.cuda.synchronize()

@@ -11,6 +11,7 @@ A test hands in recorded values with :class:`RecordedDraws`.
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Protocol
 
 import torch
@@ -72,9 +73,11 @@ class SeededDraws:
         self.step = step
 
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
-        step = torch.zeros_like(self.step) if frozen else self.step
-        start = mix64(step * signed(GOLDEN) + signed(key(self.seed, name)))
-        return mix64(start + multiples(n, str(self.step.device)))
+        hashed = signed(key(self.seed, name))
+        if self.step.is_cuda and have_triton():
+            found: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
+            return found
+        return random_bits_in_torch(self.step, hashed, n, frozen)
 
     def uniform(self, name: str, n: int, frozen: bool = False) -> Tensor:
         """Strictly between 0 and 1: 23 bits and a half are exact in float32."""
@@ -121,6 +124,32 @@ def beta_quantiles(alpha: float, device: str) -> Tensor:
         dtype=torch.float32,
         device=device,
     )
+
+
+def random_bits_in_torch(step: Tensor, key: int, n: int, frozen: bool) -> Tensor:
+    """The first ``n`` numbers of the sequence of a key at a step."""
+    start = mix64((torch.zeros_like(step) if frozen else step) * signed(GOLDEN) + key)
+    return mix64(start + multiples(n, str(step.device)))
+
+
+@torch.library.custom_op("vmt::random_bits", mutates_args=())
+def random_bits(step: Tensor, key: int, n: int, frozen: bool) -> Tensor:
+    """The same as one kernel instead of some twenty."""
+    from vmt import draw_kernels
+
+    out = torch.empty(n, dtype=torch.int64, device=step.device)
+    draw_kernels.random_bits[(-(-n // draw_kernels.BLOCK),)](step, out, key, n, FROZEN=frozen, BLOCK=draw_kernels.BLOCK)
+    return out
+
+
+@random_bits.register_fake
+def _(step: Tensor, key: int, n: int, frozen: bool) -> Tensor:
+    return torch.empty(n, dtype=torch.int64, device=step.device)
+
+
+@lru_cache(maxsize=1)
+def have_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 class RecordedDraws:

@@ -5,12 +5,13 @@ On a CUDA device they are the Triton kernels of :mod:`vmt.nets.kernels`; :func:`
 
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from vmt.draws import have_triton
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,10 @@ class Tiles:
     programs: int = 0
 
 
-STATISTICS = Tiles(128, 8, 512)
-FORWARD = Tiles(64, 4)
-SUMS = Tiles(128, 8, 512)
-SUMS_POOLED = Tiles(32, 4, 512)
-BACKWARD = Tiles(64, 4)
+STATISTICS = Tiles(64, 8, 256)
+FORWARD, FORWARD_POOLED = Tiles(64, 4), Tiles(32, 4)
+SUMS, SUMS_POOLED = Tiles(64, 8, 256), Tiles(32, 4, 512)
+BACKWARD, BACKWARD_POOLED = Tiles(64, 4), Tiles(32, 4)
 MOST_PARTS = 256
 
 
@@ -44,11 +44,6 @@ class After:
 def fusable(x: Tensor, channels: int, sizes: tuple[int, ...]) -> bool:
     """Whether the kernels serve this input: images on a CUDA device, passes of one size, channels in sixteens."""
     return x.is_cuda and x.ndim == 4 and channels % 16 == 0 and len(set(sizes)) == 1 and have_triton()
-
-
-@lru_cache(maxsize=1)
-def have_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 class NormaliseActivate(torch.autograd.Function):
@@ -107,9 +102,10 @@ def normalise_activate(
         S=parts, ROWS=rows, BR=STATISTICS.rows, BC=block, num_warps=STATISTICS.warps,
     )  # fmt: skip
     outputs = pixels // 4 if pool else pixels
-    kernels.forward_map[groups, -(-outputs // FORWARD.rows), c // block](
+    tiles = FORWARD_POOLED if pool else FORWARD
+    kernels.forward_map[groups, -(-outputs // tiles.rows), c // block](
         x, scale, shift, y, seed, outputs, c, slope, *dropping(dropout), noise, h, w,
-        POOL=pool, DROP=dropout > 0, NOISE=noise > 0, BR=FORWARD.rows, BC=block, num_warps=FORWARD.warps,
+        POOL=pool, DROP=dropout > 0, NOISE=noise > 0, BR=tiles.rows, BC=block, num_warps=tiles.warps,
     )  # fmt: skip
     return y, mean, var, scale, shift
 
@@ -143,9 +139,10 @@ def normalise_activate_backward(
         dweight, dbias, outputs, pixels, c, eps, slope, *dropping(dropout), h, w, G=groups, S=parts, ROWS=rows,
         BR=tiles.rows, num_warps=tiles.warps, **flags,
     )  # fmt: skip
-    kernels.backward_map[groups, -(-outputs // BACKWARD.rows), c // block](
+    tiles = BACKWARD_POOLED if pool else BACKWARD
+    kernels.backward_map[groups, -(-outputs // tiles.rows), c // block](
         dy, x, scale, shift, by_x, constant, seed, dx, outputs, c, slope, *dropping(dropout), h, w,
-        BR=BACKWARD.rows, num_warps=BACKWARD.warps, **flags,
+        BR=tiles.rows, num_warps=tiles.warps, **flags,
     )  # fmt: skip
     return dx, dweight, dbias
 

@@ -16,6 +16,15 @@ import triton.language as tl
 
 
 @triton.jit
+def tile_of(x, g, s, i, n, C, cols, ROWS: tl.constexpr, BR: tl.constexpr):
+    """Rows i … i + BR of part s of group g, zero beyond the end of either."""
+    inside = i + tl.arange(0, BR)
+    row = s * ROWS + inside
+    at = (g * n + row)[:, None] * C + cols[None, :]
+    return tl.load(x + at, mask=((inside < ROWS) & (row < n))[:, None], other=0.0).to(tl.float32)
+
+
+@triton.jit
 def statistics(
     x, partial, counter, gamma, beta, mean_out, var_out, scale_out, shift_out, n, C, eps,
     S: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
@@ -25,12 +34,14 @@ def statistics(
     cols = block * BC + tl.arange(0, BC)
     total = tl.zeros((BR, BC), tl.float32)
     squares = tl.zeros((BR, BC), tl.float32)
-    for i in range(0, ROWS, BR):
-        row = s * ROWS + i + tl.arange(0, BR)
-        at = (g * n + row)[:, None] * C + cols[None, :]
-        v = tl.load(x + at, mask=(row < n)[:, None], other=0.0).to(tl.float32)
-        total += v
-        squares += v * v
+    for i in range(0, ROWS, 4 * BR):
+        # Four loads on their way before the first is used.
+        v0 = tile_of(x, g, s, i, n, C, cols, ROWS, BR)
+        v1 = tile_of(x, g, s, i + BR, n, C, cols, ROWS, BR)
+        v2 = tile_of(x, g, s, i + 2 * BR, n, C, cols, ROWS, BR)
+        v3 = tile_of(x, g, s, i + 3 * BR, n, C, cols, ROWS, BR)
+        total += (v0 + v1) + (v2 + v3)
+        squares += (v0 * v0 + v1 * v1) + (v2 * v2 + v3 * v3)
     mine = partial + (g * S + s) * 2 * C + cols
     tl.store(mine, tl.sum(total, 0))
     tl.store(mine + C, tl.sum(squares, 0))
@@ -159,14 +170,26 @@ def gradient_sums(
     scale, shift = tl.load(scale_in + of_group), tl.load(shift_in + of_group)
     total = tl.zeros((BR, BC), tl.float32)
     product = tl.zeros((BR, BC), tl.float32)
-    for i in range(0, ROWS, BR):
-        inside = s * ROWS + i + tl.arange(0, BR)
-        g, v, which, at, v0, v1, v2, v3 = through_activation(
-            dy, x, scale[None, :], shift[None, :], seed, group * n + inside, block, cols, (inside < n)[:, None],
-            C, slope, threshold, factor, H, W, POOL, DROP, BR, BC,
-        )  # fmt: skip
-        total += g
-        product += g * v
+    if POOL or DROP:
+        for i in range(0, ROWS, BR):
+            inside = s * ROWS + i + tl.arange(0, BR)
+            g, v, which, at, v0, v1, v2, v3 = through_activation(
+                dy, x, scale[None, :], shift[None, :], seed, group * n + inside, block, cols, (inside < n)[:, None],
+                C, slope, threshold, factor, H, W, POOL, DROP, BR, BC,
+            )  # fmt: skip
+            total += g
+            product += g * v
+    else:
+        for i in range(0, ROWS, 2 * BR):
+            # Two tiles of each on their way before the first is used.
+            v0 = tile_of(x, group, s, i, n, C, cols, ROWS, BR)
+            g0 = tile_of(dy, group, s, i, n, C, cols, ROWS, BR)
+            v1 = tile_of(x, group, s, i + BR, n, C, cols, ROWS, BR)
+            g1 = tile_of(dy, group, s, i + BR, n, C, cols, ROWS, BR)
+            g0 = tl.where(v0 * scale[None, :] + shift[None, :] > 0, g0, g0 * slope)
+            g1 = tl.where(v1 * scale[None, :] + shift[None, :] > 0, g1, g1 * slope)
+            total += g0 + g1
+            product += g0 * v0 + g1 * v1
     mine = partial + (group * S + s) * 2 * C + cols
     tl.store(mine, tl.sum(total, 0))
     tl.store(mine + C, tl.sum(product, 0))

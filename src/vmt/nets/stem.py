@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vmt.nets.fused import have_triton
+from vmt.draws import have_triton
 
 ROWS = 128
 PROGRAMS = 264
