@@ -62,7 +62,7 @@ def vmt(
     lambda_d: Number = 1e-2,
     lambda_s: Number = 1.0,
     lambda_t: Number = 1e-2,
-    mix: str = "logits",
+    mix: str | None = "logits",
     vat: bool = True,
     alpha: float = 1.0,
     fresh_lambda: bool = True,
@@ -74,11 +74,11 @@ def vmt(
 ) -> Method:
     """Virtual mixup training: VADA + λ_s L_m(source) + λ_t L_m(target).
 
-    ``mix`` says where the virtual labels are mixed (``logits``, ``probabilities`` or ``hidden``); ``vat=False`` drops
-    L_v; ``lambda_mix_t`` gives L_m(target) a weight of its own; ``fresh_lambda=False`` draws λ once per run, as the
-    authors' program does.
+    ``mix`` says where the virtual labels are mixed (``logits``, ``probabilities`` or ``hidden``); ``mix=None`` drops
+    L_m and ``vat=False`` L_v; ``lambda_mix_t`` gives L_m(target) a weight of its own; ``fresh_lambda=False`` draws λ
+    once per run, as the authors' program does.
     """
-    terms = [penalties.mixup(mix, alpha, fresh_lambda, lambda_mix_t)]
+    terms = [] if mix is None else [penalties.mixup(mix, alpha, fresh_lambda, lambda_mix_t)]
     if vat:
         terms.append(penalties.vat(radius, xi))
     return adversarial("vmt", lambda_d, lambda_s, lambda_t, terms, optimiser, iterations)

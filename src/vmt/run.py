@@ -59,9 +59,14 @@ class RunSpec:
 
 
 def execute(
-    spec: RunSpec, task: Task, out: Path, resume: bool = False, progress: Progress | None = None
+    spec: RunSpec,
+    task: Task,
+    out: Path,
+    resume: bool = False,
+    progress: Progress | None = None,
+    budget: float | None = None,
 ) -> dict[str, Any]:
-    """Carry out a run on its task, in a folder, and return its summary."""
+    """Carry out a run on its task, in a folder, and return its summary. ``budget`` is in seconds."""
     method = spec.recipe.build()
     print_of_data = fingerprint(task)
     if resume:
@@ -69,7 +74,7 @@ def execute(
     else:
         start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": environment()})
     net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
-    outcome = train(task, method, net.build, spec.recipe.config, out, resume, progress)
+    outcome = train(task, method, net.build, spec.recipe.config, out, resume, progress, budget)
     summary = summarise(spec, outcome, out)
     if outcome.finished or outcome.notes.collapsed:
         model = Model(outcome.network, net, task.preprocess, task.classes, about=summary)

@@ -64,8 +64,13 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    budget: float | None = None,
 ) -> Outcome:
-    """Train a method on a task. With ``out``, log and checkpoints go there; ``resume`` goes on from the last one."""
+    """Train a method on a task. With ``out``, log and checkpoints go there; ``resume`` goes on from the last one.
+
+    After ``budget`` seconds the run stops as if it had been interrupted: with a checkpoint to go on from.
+    """
+    deadline = None if budget is None else time.monotonic() + budget
     progress = progress or Progress(show=False)
     device = torch_device(config.device)
     task = task.to(device)
@@ -132,6 +137,7 @@ def train(
                 notes.seconds += spent
                 steps_per_chunk = max(1, int(CHUNK * ran / spent))
                 stopping = interrupted() or bool(notes.collapsed and config.stop_on_collapse)
+                stopping |= deadline is not None and time.monotonic() > deadline and done < method.iterations
                 if stopping or due(done, end, config.checkpoint_every):
                     save()
                 progress.advance(ran)

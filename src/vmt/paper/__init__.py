@@ -1,0 +1,1 @@
+"""The paper rebuilt: its tables as runs, results beside its numbers."""
