@@ -11,10 +11,13 @@ from vmt.method import Method
 from vmt.model import OWN_MODULE, Model
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
+from vmt.recipes import decay_for
 from vmt.train.config import Config
 from vmt.train.loop import train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
+
+DEFAULT_ITERATIONS = 5_000
 
 
 def adapt(
@@ -43,8 +46,8 @@ def adapt(
     target
         Samples of the target, of the same kind and value range. No labels are needed.
     method
-        A value such as ``vmt.methods.vmt(lambda_t=0.06)``, the default being VMT with a λ_t of 0.01. For a method that
-        trains on target labels, pass ``target=(x, y)``.
+        A value such as ``vmt.methods.vmt(lambda_t=0.06)``, the default being 5,000 iterations of VMT with a λ_t of
+        0.01. For a method that trains on target labels, pass ``target=(x, y)``.
     target_test
         Labelled target samples, if there are any, to follow the accuracy on; never trained on.
     net
@@ -63,7 +66,9 @@ def adapt(
         target_test=None if target_test is None else as_domain(target_test, "the target test set"),
         classes=classes,
     )
-    method = method or methods.vmt(radius=radius_for(sample_shape(task)))
+    if method is None:
+        iterations = iterations or DEFAULT_ITERATIONS
+        method = methods.vmt(radius=radius_for(sample_shape(task))).with_decay(decay_for(iterations))
     if iterations is not None:
         method = method.with_iterations(iterations)
     shape = sample_shape(task)

@@ -7,13 +7,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from vmt.api import radius_for
+from vmt.api import DEFAULT_ITERATIONS, radius_for
 from vmt.cli.fields import add_fields, given
 from vmt.data import TASKS, Task, domain, load_task, make_task, read_npz
 from vmt.errors import InputError
 from vmt.methods import METHODS
 from vmt.nets.spec import NETS
-from vmt.recipes import PAPER, Recipe, recipe_for, with_settings
+from vmt.recipes import PAPER, Recipe, decay_for, recipe_for, with_settings
 from vmt.run import DataSpec, RunSpec, check_same_run, execute, read_run
 from vmt.train.config import Config
 from vmt.train.progress import Progress
@@ -168,6 +168,9 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool)
     for name in asked:
         if name not in takes and name not in shared:
             raise InputError(f"method {method} takes no --{name.replace('_', '-')}: it is a setting of other methods.")
+    if "iterations" in asked and "decay" not in asked:
+        # A run cut short would otherwise end with an average of its beginnings.
+        asked["decay"] = decay_for(asked["iterations"])
     return with_settings(recipe, {n: v for n, v in asked.items() if n in takes}, {**shared, **refine})
 
 
@@ -177,8 +180,9 @@ def own_recipe(task: Task, method: str, dirt_t: bool) -> Recipe:
         raise InputError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}.")
     radius = {"radius": radius_for(sample_shape(task))}
     takes = inspect.signature(METHODS[method]).parameters
-    settings: dict[str, Any] = {"iterations": 5000, **(radius if "radius" in takes else {})}
-    refine: dict[str, Any] | None = {"iterations": 5000, "interval": 500, **radius} if dirt_t else None
+    length = DEFAULT_ITERATIONS
+    settings: dict[str, Any] = {"iterations": length, **(radius if "radius" in takes else {})}
+    refine: dict[str, Any] | None = {"iterations": length, "interval": length // 10, **radius} if dirt_t else None
     if refine is not None and method != "vmt":
         refine["mix"] = None
     config = Config(evaluate_every=500, checkpoint_every=500)
