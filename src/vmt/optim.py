@@ -45,13 +45,22 @@ class AdamState:
         torch._foreach_add_(p, steps)
 
 
-@torch.library.custom_op("vmt::norm_of", mutates_args=())
 def norm_of(tensors: list[Tensor]) -> Tensor:
-    """The L2 norm of all values together. An operator of its own, because compilers make a launch of each tensor."""
+    """The L2 norm of all values together."""
+    return norm_in_one_go(tensors) if tensors[0].is_cuda else plain_norm(tensors)
+
+
+def plain_norm(tensors: list[Tensor]) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(tensors))))
     return norm
 
 
-@norm_of.register_fake
+@torch.library.custom_op("vmt::norm_of", mutates_args=())
+def norm_in_one_go(tensors: list[Tensor]) -> Tensor:
+    """An operator of its own, because compilers make a launch of each tensor."""
+    return plain_norm(tensors)
+
+
+@norm_in_one_go.register_fake
 def _(tensors: list[Tensor]) -> Tensor:
     return tensors[0].new_empty(())
