@@ -25,7 +25,7 @@ GZIP_START = b"\x1f\x8b"
 
 def read_mnist(folder: Path | str, split: Split) -> Samples:
     """Images (N, 28, 28) uint8 and labels of the official idx files, gzipped or plain."""
-    prefix = MNIST_PREFIX[_known(split)]
+    prefix = MNIST_PREFIX[known_split(split)]
     images_path = _mnist_file(Path(folder), f"{prefix}-images-idx3-ubyte")
     labels_path = _mnist_file(Path(folder), f"{prefix}-labels-idx1-ubyte")
     images = _read_idx(images_path, IMAGES_MAGIC)
@@ -45,9 +45,36 @@ def read_mnist(folder: Path | str, split: Split) -> Samples:
 def read_svhn(folder: Path | str, split: Split) -> Samples:
     """Images (N, 32, 32, 3) uint8 and labels of the cropped-digits files; their label 10 becomes digit 0."""
     path = existing_file(
-        Path(folder) / f"{_known(split)}_32x32.mat",
-        "put SVHN's cropped-digits files into the folder svhn of the data",
+        Path(folder) / f"{known_split(split)}_32x32.mat",
+        "put SVHN's cropped-digits files into the folder svhn of the data (vmt data download svhn)",
     )
+    images, labels = _read_cropped(path)
+    if labels.dtype.kind not in "iuf" or not np.isin(labels, np.arange(1, 11)).all():
+        raise InputError(f"{path} holds labels outside 1–10, in which SVHN numbers its digits: fetch the file again.")
+    return images, labels.astype(np.int64) % 10
+
+
+def read_syn(folder: Path | str, split: Split) -> Samples:
+    """Images (N, 32, 32, 3) uint8 and labels of Synthetic Digits' own files, which number the digits from 0."""
+    path = existing_file(
+        Path(folder) / f"synth_{known_split(split)}_32x32.mat",
+        "put Synthetic Digits' own files into the folder syn of the data, or re-create them (vmt data build syn)",
+    )
+    images, labels = _read_cropped(path)
+    if labels.dtype.kind not in "iuf" or not np.isin(labels, np.arange(10)).all():
+        raise InputError(f"{path} holds labels outside 0–9, in which it numbers its digits: fetch the file again.")
+    return images, labels.astype(np.int64)
+
+
+def known_split(split: str) -> str:
+    """The split itself, or a sentence."""
+    if split not in MNIST_PREFIX:
+        raise InputError(f"there is no split {split!r}: choose train or test.")
+    return split
+
+
+def _read_cropped(path: Path) -> Samples:
+    """Images and raw labels in the format of SVHN's cropped digits."""
     contents = _read_mat(path)
     missing = [key for key in ("X", "y") if key not in contents]
     if missing:
@@ -61,22 +88,17 @@ def read_svhn(folder: Path | str, split: Split) -> Samples:
         )
     if len(labels) != images.shape[3]:
         raise InputError(f"{path} holds {len(labels)} labels for {images.shape[3]} images: fetch the file again.")
-    if labels.dtype.kind not in "iuf" or not np.isin(labels, np.arange(1, 11)).all():
-        raise InputError(f"{path} holds labels outside 1–10, in which SVHN numbers its digits: fetch the file again.")
-    return images.transpose(3, 0, 1, 2), labels.astype(np.int64) % 10
-
-
-def _known(split: str) -> str:
-    if split not in MNIST_PREFIX:
-        raise InputError(f"there is no split {split!r}: choose train or test.")
-    return split
+    return images.transpose(3, 0, 1, 2), labels
 
 
 def _mnist_file(folder: Path, name: str) -> Path:
     plain = folder / name
     if plain.is_file():
         return plain
-    return existing_file(folder / f"{name}.gz", "put the four official MNIST files into the folder mnist of the data")
+    return existing_file(
+        folder / f"{name}.gz",
+        "put the four official MNIST files into the folder mnist of the data (vmt data download mnist)",
+    )
 
 
 def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
@@ -112,7 +134,9 @@ def _read_mat(path: Path) -> dict[str, NDArray[Any]]:
     except PermissionError as error:
         raise InputError(f"{path} cannot be read: check its permissions.") from error
     except NotImplementedError as error:
-        raise InputError(f"{path} is a MATLAB 7.3 file, not SVHN's own version 5: fetch the official file.") from error
+        raise InputError(
+            f"{path} is a MATLAB 7.3 file, not of the version 5 that is published: fetch the official file."
+        ) from error
     except Exception as error:
         # scipy's parser answers damaged bytes with almost any exception type, by where the damage lies.
         raise InputError(f"{path} is truncated or not a MATLAB file: fetch it again.") from error
