@@ -7,16 +7,23 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from vmt.data.benchmarks import Split, read_mnist, read_svhn
+from vmt.data.benchmarks import Split, read_mnist, read_svhn, read_syn
+from vmt.data.cifar import CIFAR_CLASSES, read_cifar10
 from vmt.data.convert import domain
 from vmt.data.digits import digits_task
 from vmt.data.domain import Domain
+from vmt.data.mnistm import read_mnistm
+from vmt.data.nine import NINE, shared_classes
+from vmt.data.stl import STL_CLASSES, read_stl10
+from vmt.data.syn import read_recreation, recreation_exists
 from vmt.data.task import Task, make_task
+from vmt.data.usps import read_usps
 from vmt.errors import InputError
 
 Reader = Callable[[Path, Split], Domain]
 
-CLASSES = tuple("0123456789")
+DIGITS = tuple("0123456789")
+SIZE = (32, 32)  # what the paper's networks see, whatever size a set is stored in
 
 
 @dataclass(frozen=True)
@@ -40,29 +47,72 @@ def load_task(name: str, data: Path | None = None) -> Task:
     return TASKS[name].load(data)
 
 
-def _mnist(data: Path, split: Split) -> Domain:
-    return domain(*read_mnist(data / "mnist", split), name=f"MNIST {split}")
+def _mnist(folder: Path, split: Split) -> Domain:
+    return domain(*read_mnist(folder, split), name=f"MNIST {split}")
 
 
-def _svhn(data: Path, split: Split) -> Domain:
-    return domain(*read_svhn(data / "svhn", split), name=f"SVHN {split}")
+def _mnistm(folder: Path, split: Split) -> Domain:
+    return domain(*read_mnistm(folder, split), name=f"MNIST-M {split}")
 
 
-def _from_files(name: str, source: str, target: str, description: str) -> TaskInfo:
-    readers: dict[str, Reader] = {"MNIST": _mnist, "SVHN": _svhn}
+def _svhn(folder: Path, split: Split) -> Domain:
+    return domain(*read_svhn(folder, split), name=f"SVHN {split}")
+
+
+def _usps(folder: Path, split: Split) -> Domain:
+    return domain(*read_usps(folder, split), name=f"USPS {split}")
+
+
+def _syn(folder: Path, split: Split) -> Domain:
+    """The published set where it lies there, else the re-creation, and never the one under the other's name."""
+    if not (folder / f"synth_{split}_32x32.mat").exists() and recreation_exists(folder, split):
+        return domain(*read_recreation(folder, split), name=f"SYN (re-creation) {split}")
+    return domain(*read_syn(folder, split), name=f"SYN {split}")
+
+
+def _cifar(folder: Path, split: Split) -> Domain:
+    return domain(*shared_classes(*read_cifar10(folder, split), CIFAR_CLASSES), name=f"CIFAR-10 {split}")
+
+
+def _stl(folder: Path, split: Split) -> Domain:
+    samples = read_stl10(folder, split)
+    name = f"STL-10 {split}" if samples.split == split else "STL-10 train (this copy has no test split)"
+    return domain(*shared_classes(samples.images, samples.labels, STL_CLASSES), name=name)
+
+
+# Each set's folder under the data folder, and its reader.
+SETS: dict[str, tuple[str, Reader]] = {
+    "MNIST": ("mnist", _mnist),
+    "MNIST-M": ("mnistm", _mnistm),
+    "SVHN": ("svhn", _svhn),
+    "SYN": ("syn", _syn),
+    "USPS": ("usps", _usps),
+    "CIFAR-10": ("cifar10", _cifar),
+    "STL-10": ("stl10", _stl),
+}
+
+
+def _from_files(name: str, source: str, target: str, description: str, classes: tuple[str, ...] = DIGITS) -> TaskInfo:
+    folders = " and ".join(SETS[kind][0] for kind in (source, target))
 
     def load(data: Path | None) -> Task:
         if data is None:
             raise InputError(f"the task {name} reads {source} and {target} from files: give their folder with --data.")
         if not data.is_dir():
-            raise InputError(f"the data folder {data} does not exist: give the folder that holds mnist and svhn.")
+            raise InputError(f"the data folder {data} does not exist: give the folder that holds {folders}.")
+
+        def read(kind: str, split: Split) -> Domain:
+            folder, reader = SETS[kind]
+            return reader(data / folder, split)
+
         return make_task(
-            readers[source](data, "train"),
-            readers[target](data, "train"),
-            source_test=readers[source](data, "test"),
-            target_test=readers[target](data, "test"),
-            classes=CLASSES,
+            read(source, "train"),
+            read(target, "train"),
+            source_test=read(source, "test"),
+            target_test=read(target, "test"),
+            classes=classes,
             name=name,
+            size=SIZE,
         )
 
     return TaskInfo(name, description, source, target, needs_data=True, load=load)
@@ -81,5 +131,11 @@ TASKS: dict[str, TaskInfo] = {
         ),
         _from_files("mnist-svhn", "MNIST", "SVHN", "handwritten digits to house numbers, 32×32; the hard direction"),
         _from_files("svhn-mnist", "SVHN", "MNIST", "house numbers to handwritten digits, 32×32"),
+        _from_files("mnist-mnistm", "MNIST", "MNIST-M", "the same digits inverted into photographs, 32×32"),
+        _from_files("syn-svhn", "SYN", "SVHN", "digits drawn with fonts, the published set or its re-creation, 32×32"),
+        _from_files("cifar-stl", "CIFAR-10", "STL-10", "small photographs, nine shared classes, 32×32", NINE),
+        _from_files("stl-cifar", "STL-10", "CIFAR-10", "small photographs, nine shared classes, 32×32", NINE),
+        _from_files("mnist-usps", "MNIST", "USPS", "handwritten digits to scanned postcodes, 32×32"),
+        _from_files("usps-mnist", "USPS", "MNIST", "scanned postcodes to handwritten digits, 32×32"),
     )
 }

@@ -87,16 +87,16 @@ class Preprocess:
             raise InputError(f"the network expects samples of shape {wanted}, not {tuple(x.shape)}.")
 
 
-def preprocess_for(source: Domain, target: Domain) -> Preprocess:
+def preprocess_for(source: Domain, target: Domain, size: tuple[int, int] | None = None) -> Preprocess:
     """The one map for both domains: images to [-1, 1], vectors to zero mean and unit variance.
 
-    Expects a pair that :func:`vmt.data.check_pair` accepts.
+    Expects a pair that :func:`vmt.data.check_pair` accepts. Images come to `size`, or to the larger one of the two.
     """
     if not source.is_images:
         return _standardise(source, target)
     values = value_range(target)
     # By area, so that one of the two domains is never resampled.
-    height, width = max((d.x.shape[2:] for d in (target, source)), key=lambda side: side[0] * side[1])
+    height, width = size or max((d.x.shape[2:] for d in (target, source)), key=lambda side: side[0] * side[1])
     return Preprocess(
         channels=max(source.x.shape[1], target.x.shape[1]),
         size=(height, width),

@@ -46,11 +46,13 @@ def make_task(
     target_test: Domain | None = None,
     classes: Sequence[str] | int | None = None,
     name: str = "own data",
+    size: tuple[int, int] | None = None,
 ) -> Task:
     """Checks that the domains belong together and brings them to one size.
 
     Without `source_test`, a tenth of the source is held out. `classes` are their names or their number;
-    without it they are counted from the source labels.
+    without it they are counted from the source labels. `size` is what images are brought to, if not to the larger of
+    the two domains' sizes.
     """
     names = _class_names(classes)
     count = check_pair(source, target, len(names) or None)
@@ -62,7 +64,7 @@ def make_task(
         source, held_out = source.split(HELD_OUT_FRACTION, HELD_OUT_SEED)
         source_test = replace(held_out, name=f"{source.name} held out")
     # From the training parts alone: nothing that is held out may shape what the network sees.
-    preprocess = preprocess_for(source, target)
+    preprocess = preprocess_for(source, target, size)
     return Task(
         name=name,
         source=_fit(source, preprocess),
