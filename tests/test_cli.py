@@ -30,7 +30,7 @@ def test_a_run_folder_holds_everything(run: Path) -> None:
         assert (run / name).exists(), name
     record = json.loads((run / "run.json").read_text())
     assert record["environment"]["torch"]
-    assert record["recipe"]["settings"]["lambda_t"] == 0.1
+    assert record["recipe"]["settings"]["lambda_t"] == 1.0
     with Image.open(run / "curves.png") as picture:
         assert min(picture.size) > 400
 

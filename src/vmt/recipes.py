@@ -120,8 +120,8 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
 
 
 # Chosen on the validation part of the handwriting, which no reported number uses.
-DIGITS_LR, DIGITS_DECAY, DIGITS_LAMBDA_T, DIGITS_RADIUS = 3e-3, 0.99, 0.1, 1.75
-DIGITS_ITERATIONS, DIGITS_DIRT_T_ITERATIONS = 500, 300
+DIGITS_LR, DIGITS_DECAY, DIGITS_LAMBDA_T, DIGITS_RADIUS = 3e-3, 0.99, 1.0, 1.75
+DIGITS_ITERATIONS, DIGITS_DIRT_T_ITERATIONS = 500, 250
 
 
 def decay_for(iterations: int) -> float:
