@@ -21,7 +21,13 @@ from vmt.step import Setting, step
 
 # The backward pass needs what the forward pass computed. Inductor writes a value that is used twice to memory when it
 # takes more reads than this to compute anew; for a normalised activation, computing anew is the cheaper of the two.
-OPTIONS = {"realize_reads_threshold": 16, "realize_opcount_threshold": 200}
+# Its own reuse of buffers knows nothing of the second stream that weight gradients are found on; the allocator does.
+OPTIONS = {
+    "realize_reads_threshold": 16,
+    "realize_opcount_threshold": 200,
+    "allow_buffer_reuse": False,
+    "inplace_buffers": False,
+}
 
 
 def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) -> Callable[[], None]:

@@ -22,12 +22,14 @@ class Tiles:
     rows: int
     warps: int
     programs: int = 0
+    least: int = 1
+    """Of a reduction: how many times that many rows a program must have to be worth starting."""
 
 
-STATISTICS = Tiles(64, 8, 256)
-FORWARD, FORWARD_POOLED = Tiles(64, 4), Tiles(32, 4)
-SUMS, SUMS_POOLED = Tiles(64, 8, 256), Tiles(32, 4, 512)
-BACKWARD, BACKWARD_POOLED = Tiles(64, 4), Tiles(32, 4)
+STATISTICS = Tiles(64, 8, 256, 4)
+FORWARD, FORWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
+SUMS, SUMS_POOLED = Tiles(64, 8, 256, 2), Tiles(32, 4, 512, 2)
+BACKWARD, BACKWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
 MOST_PARTS = 256
 
 
@@ -173,7 +175,7 @@ def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, 
     block = min(64, channels & -channels)
     wanted = max(1, tiles.programs * block // (groups * channels))
     parts = 1
-    while 2 * parts <= min(wanted, MOST_PARTS) and 2 * parts * tiles.rows <= rows:
+    while 2 * parts <= min(wanted, MOST_PARTS) and 2 * parts * tiles.least * tiles.rows <= rows:
         parts *= 2
     return parts, -(-rows // (parts * tiles.rows)) * tiles.rows, block
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vmt.nets.aside import convolve
 from vmt.nets.fused import After
-from vmt.nets.half import half_of
 from vmt.nets.norm import BatchNorm, wide
 from vmt.nets.stem import Stem, serves_stem
 
@@ -71,7 +71,7 @@ class ConvolutionBeforeNorm(nn.Conv2d):
         if serves_stem(x, self):
             y = Stem.apply(x, self.weight)  # type: ignore[no-untyped-call]
             return y
-        return F.conv2d(x, half_of(self.weight), padding=1)
+        return convolve(x, self.weight)
 
 
 class LinearBeforeNorm(nn.Linear):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.draws import have_triton
+from vmt.nets.aside import aside_of, on_side_stream
 
 ROWS = 128
 PROGRAMS = 264
@@ -29,6 +30,7 @@ class Stem(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
+        ctx.aside, ctx.weight = aside_of(weight), id(weight)
         y: Tensor = torch.ops.vmt.stem(x, weight)
         return y
 
@@ -38,8 +40,12 @@ class Stem(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         dy = dy.contiguous(memory_format=torch.channels_last)
         by_x, by_weight = ctx.needs_input_grad
-        dx = torch.ops.vmt.stem_by_input(dy, x, weight) if by_x else None
-        return dx, torch.ops.vmt.stem_by_weight(dy, x) if by_weight else None
+        dw = None
+        if by_weight and ctx.aside is not None:
+            ctx.aside.add(ctx.weight, lambda: torch.ops.vmt.stem_by_weight(dy, x, True))
+        elif by_weight:
+            dw = torch.ops.vmt.stem_by_weight(dy, x, False)
+        return torch.ops.vmt.stem_by_input(dy, x, weight) if by_x else None, dw
 
 
 @torch.library.custom_op("vmt::stem", mutates_args=())
@@ -67,7 +73,17 @@ def empty_output(x: Tensor, weight: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("vmt::stem_by_weight", mutates_args=())
-def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
+def stem_by_weight(dy: Tensor, x: Tensor, aside: bool) -> Tensor:
+    if not aside:
+        return weight_gradient(dy, x)
+    main = torch.cuda.current_stream()
+    with on_side_stream(dy, x):
+        gradient = weight_gradient(dy, x)
+    gradient.record_stream(main)
+    return gradient
+
+
+def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     from vmt.nets import stem_kernels
 
     n, c, h, w = x.shape
@@ -84,7 +100,7 @@ def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
 
 
 @stem_by_weight.register_fake
-def _(dy: Tensor, x: Tensor) -> Tensor:
+def _(dy: Tensor, x: Tensor, aside: bool) -> Tensor:
     size = (dy.shape[1], x.shape[1], 3, 3)
     return torch.empty(size, device=x.device, memory_format=torch.channels_last)
 

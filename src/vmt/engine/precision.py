@@ -1,0 +1,16 @@
+"""Where bfloat16 makes a network faster."""
+
+import torch
+
+
+def bfloat16_helps(device: torch.device) -> tuple[bool, str]:
+    """Whether to run networks in bfloat16 on a device by default, and a sentence that says why."""
+    if device.type == "cuda":
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return True, "bfloat16: the tensor cores of this GPU take it."
+        return False, "float32: this GPU has no bfloat16 arithmetic."
+    if device.type == "cpu":
+        if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+            return True, "bfloat16: this CPU has instructions for it."
+        return False, "float32: this CPU has no bfloat16 instructions, and without them bfloat16 is slower."
+    return False, f"float32: bfloat16 is not used by default on {device.type}."
