@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vmt.data import archives
-from vmt.data.archives import unpack
+from vmt.data.archives import Limits, unpack
 from vmt.errors import InputError
 
 
@@ -36,10 +35,10 @@ def write_zip(path: Path, name: str, mode: int = 0, content: bytes = b"x") -> Pa
     return path
 
 
-def refused(archive: Path, says: str) -> None:
+def refused(archive: Path, says: str, limits: Limits | None = None) -> None:
     into = archive.parent / "into"
     with pytest.raises(InputError) as caught:
-        unpack(archive, into)
+        unpack(archive, into, limits=limits)
     assert str(archive) in str(caught.value)
     assert says in str(caught.value)
     assert not list(into.iterdir()), "nothing may be left behind"
@@ -73,15 +72,16 @@ def test_a_link_in_a_zip(tmp_path):
     refused(write_zip(tmp_path / "a.zip", "inner", stat.S_IFLNK | 0o777, b"/etc/passwd"), "link or device")
 
 
-def test_bombs(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MAX_FREE_RATIO_BYTES", 2**16)
-    (tmp_path / "zip").mkdir()
-    refused(write_zip(tmp_path / "zip" / "a.zip", "zeros", content=bytes(2**24)), "far more than its size")
-    (tmp_path / "tar").mkdir()
-    refused(write_tar(tmp_path / "tar" / "a.tgz", tar_entry("zeros", bytes(2**24))), "far more than its size")
-    monkeypatch.setattr(archives, "MAX_MEMBERS", 5)
-    (tmp_path / "many").mkdir()
-    refused(write_tar(tmp_path / "many" / "a.tgz", *(tar_entry(str(i)) for i in range(9))), "more than 5 entries")
+def test_bombs(tmp_path):
+    small = Limits(harmless=2**16)
+    for kind in ("zip", "tar", "many"):
+        (tmp_path / kind).mkdir()
+    bomb = write_zip(tmp_path / "zip" / "a.zip", "zeros", content=bytes(2**24))
+    refused(bomb, "far more than its size", small)
+    assert len(unpack(bomb, tmp_path / "zip" / "allowed")) == 2
+    refused(write_tar(tmp_path / "tar" / "a.tgz", tar_entry("zeros", bytes(2**24))), "far more than its size", small)
+    many = write_tar(tmp_path / "many" / "a.tgz", *(tar_entry(str(i)) for i in range(9)))
+    refused(many, "more than 5 entries", Limits(entries=5))
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>not found</html>", b"\x1f\x8b\x08\x00damaged", b"BZh91AY&SYdamaged"])

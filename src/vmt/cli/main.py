@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 import vmt
-from vmt.cli import demo, inspect, paper, predict, train
+from vmt.cli import data, demo, inspect, paper, predict, train
 from vmt.errors import InputError
 
 EXAMPLES = """examples:
@@ -34,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for module in (demo, train, predict, paper, inspect):
+    for module in (demo, train, predict, paper, inspect, data):
         module.add_commands(commands)
     return parser
 

@@ -19,12 +19,17 @@ from typing import IO
 from vmt.data.files import existing_file
 from vmt.errors import InputError
 
-# The largest official archive holds 3.4 GB. Photographs hardly shrink, so a high ratio means a bomb.
-MAX_BYTES = 8 * 2**30
-MAX_RATIO = 50
-MAX_FREE_RATIO_BYTES = 64 * 2**20  # small archives of anything may shrink well
-MAX_MEMBERS = 100_000
 PIECE = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an archive may unpack to. Photographs hardly shrink, so that much out of little means a bomb."""
+
+    size: int = 8 * 2**30  # the largest official archive holds 3.4 GB
+    ratio: int = 50
+    harmless: int = 64 * 2**20  # below this the ratio does not matter: a small archive of anything may shrink well
+    entries: int = 100_000
 
 
 @dataclass(frozen=True)
@@ -36,18 +41,20 @@ class Member:
     open: Callable[[], IO[bytes]]
 
 
-def unpack(archive: Path, into: Path, wanted: Collection[str] | None = None) -> list[Path]:
+def unpack(
+    archive: Path, into: Path, wanted: Collection[str] | None = None, limits: Limits | None = None
+) -> list[Path]:
     """The files of a tar or zip archive, written under `into`; with `wanted`, only those, and no further.
 
     The whole archive is refused, and nothing written, at the first entry that is neither a file nor a folder or that
     points out of the archive.
     """
     existing_file(archive, "give the path of the archive as it was published")
-    allowed = min(MAX_BYTES, max(MAX_FREE_RATIO_BYTES, MAX_RATIO * archive.stat().st_size))
+    limits = limits or Limits()
     try:
         into.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpack-", dir=into) as aside:
-            names = _unpack_aside(archive, Path(aside), wanted, allowed)
+            names = _unpack_aside(archive, Path(aside), wanted, limits)
             missing = sorted(set(wanted or ()) - set(names))
             if missing:
                 raise InputError(f"{archive} does not hold {missing[0]}: fetch the archive again.")
@@ -66,12 +73,15 @@ def unpack(archive: Path, into: Path, wanted: Collection[str] | None = None) -> 
     return [into / name for name in names]
 
 
-def _unpack_aside(archive: Path, aside: Path, wanted: Collection[str] | None, allowed: int) -> list[str]:
+def _unpack_aside(archive: Path, aside: Path, wanted: Collection[str] | None, limits: Limits) -> list[str]:
+    allowed = min(limits.size, max(limits.harmless, limits.ratio * archive.stat().st_size))
     names: list[str] = []
     with _members(archive) as members:
         for count, member in enumerate(members, 1):
-            if count > MAX_MEMBERS:
-                raise InputError(f"{archive} holds more than {MAX_MEMBERS} entries: it is not the published archive.")
+            if count > limits.entries:
+                raise InputError(
+                    f"{archive} holds more than {limits.entries} entries: it is not the published archive."
+                )
             name = _safe_name(archive, member)
             if member.kind == "folder" or (wanted is not None and name not in wanted):
                 continue
