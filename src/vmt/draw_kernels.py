@@ -21,6 +21,6 @@ def random_bits(step, out, key, n, FROZEN: tl.constexpr, BLOCK: tl.constexpr):
     if FROZEN:
         at = at * 0
     golden = tl.full((), 0x9E3779B97F4A7C15, tl.uint64)
-    start = mix(at * golden + key.to(tl.uint64))
+    start = mix(at * golden + tl.load(key).to(tl.uint64))
     bits = mix(start + (place + 1).to(tl.uint64) * golden)
     tl.store(out + place, bits.to(tl.int64, bitcast=True), mask=place < n)

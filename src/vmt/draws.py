@@ -73,7 +73,7 @@ class SeededDraws:
         self.step = step
 
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
-        hashed = signed(key(self.seed, name))
+        hashed = key_on(self.seed, name, str(self.step.device))
         if self.step.is_cuda and have_triton():
             found: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
             return found
@@ -111,6 +111,12 @@ class SeededDraws:
         return drawn[first[:n]]
 
 
+@lru_cache(maxsize=1024)
+def key_on(seed: int, name: str, device: str) -> Tensor:
+    """A key as a tensor: a compiled step reads it, so that one compilation serves every seed."""
+    return torch.tensor(signed(key(seed, name)), device=device)
+
+
 @lru_cache(maxsize=64)
 def multiples(n: int, device: str) -> Tensor:
     """1 … n times the golden ratio. A table, because compilers take the formula for an index and see it overflow."""
@@ -126,14 +132,14 @@ def beta_quantiles(alpha: float, device: str) -> Tensor:
     )
 
 
-def random_bits_in_torch(step: Tensor, key: int, n: int, frozen: bool) -> Tensor:
+def random_bits_in_torch(step: Tensor, key: Tensor, n: int, frozen: bool) -> Tensor:
     """The first ``n`` numbers of the sequence of a key at a step."""
     start = mix64((torch.zeros_like(step) if frozen else step) * signed(GOLDEN) + key)
     return mix64(start + multiples(n, str(step.device)))
 
 
 @torch.library.custom_op("vmt::random_bits", mutates_args=())
-def random_bits(step: Tensor, key: int, n: int, frozen: bool) -> Tensor:
+def random_bits(step: Tensor, key: Tensor, n: int, frozen: bool) -> Tensor:
     """The same as one kernel instead of some twenty."""
     from vmt import draw_kernels
 
@@ -143,7 +149,7 @@ def random_bits(step: Tensor, key: int, n: int, frozen: bool) -> Tensor:
 
 
 @random_bits.register_fake
-def _(step: Tensor, key: int, n: int, frozen: bool) -> Tensor:
+def _(step: Tensor, key: Tensor, n: int, frozen: bool) -> Tensor:
     return torch.empty(n, dtype=torch.int64, device=step.device)
 
 
