@@ -7,6 +7,7 @@ import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch._inductor
 from torch.profiler import ProfilerActivity, profile
 
 from vmt.engine import whole_step
+from vmt.engine.bench import streams_from
 from vmt.engine.workload import workload
 
 
@@ -34,9 +36,12 @@ def main() -> None:
     parser.add_argument("--net", choices=("small", "large"), default="small")
     parser.add_argument("--phase", choices=("vmt", "dirt_t"), default="vmt")
     parser.add_argument("--iterations", type=int, help="the length of the run that the engine is chosen for")
+    parser.add_argument("--data", type=Path, help="MNIST → SVHN from this folder, not random images")
     parser.add_argument("--rows", type=int, default=40)
     arguments = parser.parse_args()
-    work = workload(arguments.net, arguments.precision == "bfloat16", torch.device("cuda"))
+    cuda = torch.device("cuda")
+    streams = streams_from(arguments.data, cuda)
+    work = workload(arguments.net, arguments.precision == "bfloat16", cuda, streams=streams)
     phase = work.method.phases[arguments.phase == "dirt_t"]
     began = time.perf_counter()
     whole_step.traced = timed("traced", whole_step.traced)
