@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import vmt
 from vmt.cli import data, demo, inspect, paper, predict, train
+from vmt.engine import bench
 from vmt.errors import InputError
 
 EXAMPLES = """examples:
@@ -34,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for module in (demo, train, predict, paper, inspect, data):
+    for module in (demo, train, predict, data, paper, bench, inspect):
         module.add_commands(commands)
     return parser
 

@@ -23,7 +23,7 @@ from vmt.train.collapse import collapse_in
 from vmt.train.config import Config, torch_device
 from vmt.train.log import Log, plain
 from vmt.train.progress import Progress
-from vmt.train.setting import make_setting, predictor_of, sample_shape
+from vmt.train.setting import chosen_precision, make_setting, predictor_of, sample_shape
 
 CHECKPOINTS = "checkpoints"
 # A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.
@@ -85,7 +85,7 @@ def train(
         for sentence in said:
             progress.say(sentence)
     log.rewind(done := int(state.step))
-    progress.say(engine.why)
+    progress.say(f"{engine.why} Precision {chosen_precision(config, task)[1]}")
     # An unlabelled target is watched through some of the samples it is trained on.
     target_seen = some(task.target_test or some(task.target.without_labels(), WATCHED), config.evaluate_samples)
     source_seen = task.source_test and some(task.source_test, config.evaluate_samples)

@@ -4,6 +4,7 @@ import torch
 
 from vmt.data import Task
 from vmt.draws import SeededDraws
+from vmt.engine.precision import bfloat16_helps
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.nets.adapter import xi_for
@@ -40,8 +41,17 @@ def make_setting(task: Task, method: Method, state: State, config: Config) -> Se
             role: xi_for(state.roles[role], task.preprocess(target.x[:8])) for role in roles_with_open_xi(method, state)
         },
         scalars={schedule: torch.zeros((), device=device) for schedule in schedules_of(method)},
-        bfloat16=config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda"),
+        bfloat16=chosen_precision(config, task)[0],
     )
+
+
+def chosen_precision(config: Config, task: Task) -> tuple[bool, str]:
+    """Whether the networks run in bfloat16, and a sentence that says why."""
+    if config.precision != "auto":
+        return config.precision == "bfloat16", f"{config.precision}: as asked for."
+    if not task.source.is_images:
+        return False, "float32: networks for vectors are small."
+    return bfloat16_helps(task.source.x.device)
 
 
 def predictor_of(method: Method, state: State) -> Staged:
