@@ -10,7 +10,7 @@ from tests.small import build, setting
 from vmt import losses, methods
 from vmt.errors import InputError
 from vmt.family import CLASSIFIER, SOURCE, TARGET
-from vmt.method import Average, Method, Network, Phase, Term, Update
+from vmt.method import Average, CopyRole, Event, Method, Network, Phase, Term, Update
 from vmt.nets.staged import Staged
 from vmt.plan import Pass, depth, plan
 from vmt.step import step
@@ -204,3 +204,26 @@ def test_pairs_of_one_batch_are_the_same_wherever_they_are_read() -> None:
     assert Mix(SOURCE, Pairs(SOURCE)) == Mix(SOURCE, Pairs(SOURCE))
     assert Pairs(SOURCE) != Pairs(TARGET)
     assert hash(Labels(SOURCE)) == hash(Labels(SOURCE))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"optimises": ("nobody",)}, "update 'u' names the role 'nobody'"),
+        ({"optimises": ("ema",)}, "optimises the role 'ema', which is a copy"),
+        ({"averages": (Average("classifier", into="mean"),)}, "names the role 'mean'"),
+        ({"keep": (View("other", SOURCE),)}, "names the role 'other'"),
+    ],
+)
+def test_a_method_that_names_a_role_it_has_not_is_refused(change: dict[str, object], says: str) -> None:
+    update = replace(Update("u", ("classifier",), ()), **change)
+    with pytest.raises(InputError, match=says):
+        Method("m", CLASSIFIER, (Phase("p", (update,)),))
+
+
+def test_events_and_predictors_are_checked_too() -> None:
+    event = Event(5, CopyRole("ema", into="teacher"))
+    with pytest.raises(InputError, match="an event of phase 'p' names the role 'teacher'"):
+        Method("m", CLASSIFIER, (Phase("p", (), (event,)),))
+    with pytest.raises(InputError, match="the predictor names the role 'best'"):
+        Method("m", CLASSIFIER, (), predictor=("best",))

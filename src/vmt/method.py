@@ -4,7 +4,7 @@ A :class:`Method` has roles (networks) and phases; a :class:`Phase` has ordered 
 optimises some roles on the sum of weighted terms; a :class:`Term` is a loss and the nodes it reads.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -139,13 +139,23 @@ class Method:
 
     def __post_init__(self) -> None:
         for phase in self.phases:
+            for event in phase.events:
+                self._check_roles(f"an event of phase {phase.name!r}", (event.action.of, event.action.into))
             for update in phase.updates:
-                named = {*update.optimises, *(view.role for view in update.keep)}
-                named |= {name for average in update.averages for name in (average.of, average.into)}
-                for name in named - set(self.roles):
-                    raise InputError(
-                        f"method {self.name!r}: update {update.name!r} names the role {name!r}, which is not in roles"
-                    )
+                averaged = [name for average in update.averages for name in (average.of, average.into)]
+                kept = [view.role for view in update.keep]
+                self._check_roles(f"update {update.name!r}", (*update.optimises, *averaged, *kept))
+                for role in update.optimises:
+                    if isinstance(self.roles[role], Copy):
+                        raise InputError(
+                            f"method {self.name!r}: update {update.name!r} optimises the role {role!r}, which is a copy"
+                        )
+        self._check_roles("the predictor", self.predictor)
+
+    def _check_roles(self, where: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.roles:
+                raise InputError(f"method {self.name!r}: {where} names the role {name!r}, which is not in roles")
 
     def with_iterations(self, *iterations: int | None) -> "Method":
         """The same method with other phase lengths, in the order of its phases; None keeps a phase's own."""

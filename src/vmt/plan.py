@@ -7,6 +7,7 @@ target], [source + ξd | target + ξd] and [adversarial source | adversarial tar
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from vmt.errors import InputError
 from vmt.method import Update
@@ -28,13 +29,22 @@ class Pass:
 
 def plan(update: Update, taps: Mapping[str, tuple[str, ...]]) -> tuple[Pass, ...]:
     """The passes of an update in an order in which each finds its inputs ready. ``taps`` are those of each role."""
+    return planned(update, tuple(taps.items()))
+
+
+@lru_cache(maxsize=64)
+def planned(update: Update, taps_of_roles: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Pass, ...]:
+    """The same from values that can be remembered: an update is planned once, not at every step."""
+    taps = dict(taps_of_roles)
     exits: dict[View, str] = {}
 
-    def need(view: View, tap: str) -> None:
+    def need(view: View, tap: str | None) -> None:
+        """A view must run up to a tap; None means all of its network."""
         if view.role not in taps:
             raise InputError(f"update {update.name!r} reads the role {view.role!r}, which the method does not have")
         names = taps[view.role]
-        tap = names[-1] if tap == SLOPE and view.probe else tap
+        if tap is None or (tap == SLOPE and view.probe):
+            tap = names[-1]
         if tap not in names:
             raise InputError(
                 f"update {update.name!r} reads {tap!r} of the role {view.role!r}, which has only {', '.join(names)}"
@@ -47,7 +57,7 @@ def plan(update: Update, taps: Mapping[str, tuple[str, ...]]) -> tuple[Pass, ...
             for tap in taps_below(node):
                 need(tap.view, tap.name)
     for view in update.keep:
-        need(view, taps[view.role][-1])
+        need(view, None)
         for tap in taps_below(view):
             need(tap.view, tap.name)
 
