@@ -102,6 +102,8 @@ def test_whole_archives_and_wanted_files_alone(tmp_path):
     assert [path.read_bytes() for path in unpack(tar, tmp_path / "tar")] == [b"x"] * 3
     unpack(tar, tmp_path / "some", ["folder/inner"])
     assert [path.name for path in (tmp_path / "some").rglob("*")] == ["folder", "inner"]
+    unpack(tar, tmp_path / "all", ["folder/"])
+    assert sorted(path.name for path in (tmp_path / "all").rglob("*")) == ["folder", "inner", "more"]
     with pytest.raises(InputError, match="does not hold absent"):
         unpack(tar, tmp_path / "none", ["absent"])
     assert unpack(write_zip(tmp_path / "a.zip", "folder/inner"), tmp_path / "zip")[1].read_bytes() == b"x"

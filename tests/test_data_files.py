@@ -63,6 +63,7 @@ PACKED = gzip.compress(idx(IMAGES))
         (gzip.compress(idx(IMAGES)[:7]), "truncated"),
         (gzip.compress(idx(IMAGES[:, 0])), "magic 2050, not 2051"),
         (b"<html>not found</html>", "magic"),
+        (gzip.compress(bytes(2**28 + 1), 1), "more than 256 MiB"),
         (gzip.compress(idx(IMAGES[:, :27])), "(20, 27, 28)"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image
 
 from tests import benchmark_files as files
 from vmt.data import build_mnistm, load_task, read_mnist, read_mnistm
-from vmt.data.mnistm import crops, read_photographs
+from vmt.data.mnistm import crops, photographs_checksum, read_photographs
 from vmt.errors import InputError
 
 
@@ -72,6 +73,20 @@ def test_the_task_at_32_pixels(data):
     assert task.source.x.shape == (40, 1, 32, 32)
     assert task.target.x.shape == (40, 3, 32, 32)
     assert task.target_test.name == "MNIST-M test"
+
+
+def test_photographs_are_found_in_the_official_archive(data):
+    before = read_photographs(data / "bsds500")
+    inside = "BSR/BSDS500/data/images"
+    with tarfile.open(data / "bsds500" / "BSR_bsds500.tgz", "w:gz") as archive:
+        for i in range(3):
+            archive.add(data / "bsds500" / f"{i}.jpg", f"{inside}/train/{i}.jpg")
+            archive.add(data / "bsds500" / f"{i}.jpg", f"{inside}/test/9{i}.jpg")
+        archive.add(data / "mnist" / "train-labels-idx1-ubyte.gz", f"{inside}/train/._0.jpg")
+    for i in range(3):
+        (data / "bsds500" / f"{i}.jpg").unlink()
+    after = read_photographs(data / "bsds500")
+    assert photographs_checksum(after) == photographs_checksum(before)
 
 
 def test_no_photographs_or_unusable_ones(data):

@@ -44,10 +44,11 @@ class Member:
 def unpack(
     archive: Path, into: Path, wanted: Collection[str] | None = None, limits: Limits | None = None
 ) -> list[Path]:
-    """The files of a tar or zip archive, written under `into`; with `wanted`, only those, and no further.
+    """The files of a tar or zip archive, written under `into`; with `wanted`, only those.
 
-    The whole archive is refused, and nothing written, at the first entry that is neither a file nor a folder or that
-    points out of the archive.
+    An entry of `wanted` that ends in a slash stands for every file in that folder. The whole archive is refused, and
+    nothing written, at the first entry that points out of the archive, or that would be written and is neither a file
+    nor a folder.
     """
     existing_file(archive, "give the path of the archive as it was published")
     limits = limits or Limits()
@@ -55,7 +56,7 @@ def unpack(
         into.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpack-", dir=into) as aside:
             names = _unpack_aside(archive, Path(aside), wanted, limits)
-            missing = sorted(set(wanted or ()) - set(names))
+            missing = [name for name in wanted or () if not any(_is_wanted(held, [name]) for held in names)]
             if missing:
                 raise InputError(f"{archive} does not hold {missing[0]}: fetch the archive again.")
             for name in names:
@@ -82,9 +83,14 @@ def _unpack_aside(archive: Path, aside: Path, wanted: Collection[str] | None, li
                 raise InputError(
                     f"{archive} holds more than {limits.entries} entries: it is not the published archive."
                 )
-            name = _safe_name(archive, member)
-            if member.kind == "folder" or (wanted is not None and name not in wanted):
+            name = _inner_name(archive, member)
+            if member.kind == "folder" or not _is_wanted(name, wanted):
                 continue
+            if member.kind != "file":
+                raise InputError(
+                    f"{archive} is refused, because its entry {member.name!r} is a {member.kind}: "
+                    "fetch it from its publisher."
+                )
             path = aside / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with member.open() as content, path.open("wb") as file:
@@ -101,16 +107,16 @@ def _unpack_aside(archive: Path, aside: Path, wanted: Collection[str] | None, li
     return names
 
 
-def _safe_name(archive: Path, member: Member) -> str:
+def _is_wanted(name: str, wanted: Collection[str] | None) -> bool:
+    return wanted is None or name in wanted or f"{PurePosixPath(name).parent}/" in wanted
+
+
+def _inner_name(archive: Path, member: Member) -> str:
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in member.name or ":" in member.name or "\0" in member.name:
         raise InputError(
             f"{archive} is refused, because its entry {member.name!r} points out of the archive: "
             "fetch it from its publisher."
-        )
-    if member.kind not in ("file", "folder"):
-        raise InputError(
-            f"{archive} is refused, because its entry {member.name!r} is a {member.kind}: fetch it from its publisher."
         )
     return str(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import zlib
 from pathlib import Path
@@ -21,6 +22,7 @@ MNIST_PREFIX = {"train": "train", "test": "t10k"}
 IMAGES_MAGIC = 0x00000803
 LABELS_MAGIC = 0x00000801
 GZIP_START = b"\x1f\x8b"
+MAX_BYTES = 256 * 2**20  # the largest file has 47 MB
 
 
 def read_mnist(folder: Path | str, split: Split) -> Samples:
@@ -106,11 +108,14 @@ def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
         content = path.read_bytes()
         # Told by content, not by name: some browsers unpack a download and leave the .gz in its name.
         if content.startswith(GZIP_START):
-            content = gzip.decompress(content)
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is truncated or damaged: fetch it again.") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{path} unpacks to more than {MAX_BYTES >> 20} MiB, so it is not MNIST: fetch it again.")
     axes = magic & 0xFF
     start = 4 + 4 * axes
     if len(content) < start:

@@ -87,10 +87,10 @@ def crops(photographs: Sequence[Photograph], count: int, seed: int, split: Split
 
 def read_photographs(folder: Path) -> list[Photograph]:
     """The training photographs of BSDS500, by file name; those of its archive if it is all there is."""
-    places = (folder, folder / "images" / "train", folder / PHOTOGRAPHS_INSIDE)
-    if not any(any(place.glob("*.jpg")) for place in places) and (folder / PHOTOGRAPHS_ARCHIVE).exists():
-        unpack(folder / PHOTOGRAPHS_ARCHIVE, folder)
-    paths = next((found for place in places if (found := sorted(place.glob("*.jpg")))), [])
+    paths = _photograph_files(folder)
+    if not paths and (folder / PHOTOGRAPHS_ARCHIVE).exists():
+        unpack(folder / PHOTOGRAPHS_ARCHIVE, folder, [f"{PHOTOGRAPHS_INSIDE}/"])
+        paths = _photograph_files(folder)
     if not paths:
         raise InputError(
             f"{folder} holds no photographs: put BSDS500's training photographs (*.jpg) or {PHOTOGRAPHS_ARCHIVE} "
@@ -120,6 +120,15 @@ def _blended(
             here = chosen == k
             backgrounds[here] = windows[k][tops[here], lefts[here]]
         yield blend(images[part], backgrounds), labels[part].astype(np.int64)
+
+
+def _photograph_files(folder: Path) -> list[Path]:
+    for place in (folder, folder / "train", folder / PHOTOGRAPHS_INSIDE):
+        # Archives that passed through a Mac hold companions named ._*.jpg, which are no pictures.
+        found = [path for path in place.glob("*.jpg") if not path.name.startswith(".")]
+        if found:
+            return sorted(found)
+    return []
 
 
 def _read_photograph(path: Path) -> Photograph:
