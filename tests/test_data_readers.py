@@ -100,6 +100,27 @@ def test_a_malicious_batch_is_refused_and_not_run(tmp_path, monkeypatch, attack,
     assert not Path("executed").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x80\x02c_codecs\nencode\nN}U\x0c__defaults__U\x03abc\x85s\x86b.", "changes what it names"),
+        (b"\x80\x02cnumpy\ndtype\nN}U\x05orderU\x01xs\x86b.", "changes what it names"),
+        (b"\x80\x02}r\xff\xff\xff\x7f.", "asks for more memory"),
+        (b"\x80\x02" + b"}U\x01a" * 5000 + b"N" + b"s" * 5000 + b".", "test_batch is"),
+        (b"\x80\x02B\xff\xff\xff\x7fshort.", "truncated"),
+    ],
+    ids=["patched function", "patched class", "memory", "depth", "length"],
+)
+def test_subtler_attacks_of_a_pickle(tmp_path, content, says):
+    folder = files.write_cifar10(tmp_path)
+    (folder / "test_batch").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_cifar10(tmp_path / "cifar10", "test")
+    sentence(caught, folder / "test_batch", says)
+    (folder / "test_batch").write_bytes(WHOLE)
+    assert len(read_cifar10(tmp_path / "cifar10", "test")[0]) == 20, "the next file is read as ever"
+
+
 WHOLE = pickle.dumps(files.cifar_batch(20), protocol=2)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,20 @@ def read_plain_pickle(path: Path, remedy: str) -> Any:
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
     try:
+        _check_memory(content)
         return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())
     except _Refused as refusal:
         raise InputError(f"{path} is not read, because its pickle {refusal}: {remedy}.") from refusal
     except Exception as error:
         # Damaged bytes are met as opcodes, so that almost any exception may come of them.
         raise InputError(f"{path} is truncated or not a pickle of plain arrays: {remedy}.") from error
+
+
+def _check_memory(content: bytes) -> None:
+    """A pickle numbers what it wants to use again; a huge number would have a table of that length made."""
+    for operation, number, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(number or 0) > len(content):
+            raise _Refused("asks for more memory than its size can need")
 
 
 class _Array:
@@ -82,13 +91,27 @@ class _Element:
         self.order = order
 
 
-def _ndarray(*_: Any) -> None:
-    """Only ever named as the type that is to be reconstructed."""
+class _Name:
+    """A name that a pickle may call, and do nothing else with: a plain function could be given other attributes."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.call(*arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        raise _Refused("changes what it names")
+
+
+def _no_array(*_: Any) -> None:
     raise _Refused("makes arrays in an unknown way")
 
 
 def _reconstruct(kind: Any, shape: Any, element: Any) -> _Array:
-    if kind is not _ndarray:
+    if kind is not NDARRAY:
         raise _Refused("makes something that is no array")
     return _Array()
 
@@ -104,14 +127,15 @@ def _no_bytes() -> bytes:
     return b""
 
 
-INERT: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): _ndarray,
-    ("numpy", "dtype"): _Element,
-    ("_codecs", "encode"): _encode,
-    ("__builtin__", "bytes"): _no_bytes,
-    ("builtins", "bytes"): _no_bytes,
+NDARRAY = _Name(_no_array)  # only ever named, as the type that is to be reconstructed
+INERT = {
+    ("numpy.core.multiarray", "_reconstruct"): _Name(_reconstruct),
+    ("numpy._core.multiarray", "_reconstruct"): _Name(_reconstruct),
+    ("numpy", "ndarray"): NDARRAY,
+    ("numpy", "dtype"): _Name(_Element),
+    ("_codecs", "encode"): _Name(_encode),
+    ("__builtin__", "bytes"): _Name(_no_bytes),
+    ("builtins", "bytes"): _Name(_no_bytes),
 }
 
 
