@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vmt.data.archives import Limits, unpack
@@ -94,6 +95,17 @@ def test_what_is_no_archive(tmp_path, content):
 def test_a_truncated_archive(tmp_path):
     path = write_tar(tmp_path / "a.tar.gz", *(tar_entry(f"{i}.bin", bytes(i)) for i in range(50)))
     path.write_bytes(path.read_bytes()[:-100])
+    refused(path, "fetch it again")
+
+
+def test_one_wrong_byte_in_a_compressed_archive(tmp_path):
+    noise = np.random.default_rng(0).bytes(5000)  # it is stored as it is, so that only the checksum can tell
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.addfile(tar_entry("noise", noise), io.BytesIO(noise))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
     refused(path, "fetch it again")
 
 

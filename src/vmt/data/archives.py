@@ -102,8 +102,6 @@ def _unpack_aside(archive: Path, aside: Path, wanted: Collection[str] | None, li
                         )
                     file.write(piece)
             names.append(name)
-            if wanted is not None and set(wanted) <= set(names):
-                break
     return names
 
 
@@ -129,6 +127,9 @@ def _members(archive: Path) -> Iterator[Iterator[Member]]:
     else:
         with tarfile.open(archive) as tar:
             yield (_tar_member(tar, info) for info in tar)
+            # The checksum of gzip comes after all else, where tarfile does not look.
+            while tar.fileobj is not None and tar.fileobj.read(PIECE):
+                pass
 
 
 def _zip_member(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
