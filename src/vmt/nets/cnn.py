@@ -3,7 +3,7 @@
 from torch import nn
 
 from vmt.errors import InputError
-from vmt.nets.layers import ConvBlock, GaussianNoise, GlobalAveragePool, Stage, logits_layer
+from vmt.nets.layers import ConvBlock, Dropout, GaussianNoise, GlobalAveragePool, Stage, logits_layer
 from vmt.nets.norm import InstanceNorm
 from vmt.nets.staged import Staged
 
@@ -36,7 +36,7 @@ def cnn(
         return [ConvBlock(width if i else inputs, width) for i in range(depth)]
 
     def pool() -> list[nn.Module]:
-        return [nn.MaxPool2d(2), nn.Dropout(dropout), GaussianNoise(noise)]
+        return [nn.MaxPool2d(2), Dropout(dropout), GaussianNoise(noise)]
 
     first, second, third = widths
     normalise: list[nn.Module] = [InstanceNorm(channels)] if instance_norm else []

@@ -30,7 +30,9 @@ STATISTICS = Tiles(64, 8, 256, 4)
 FORWARD, FORWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
 SUMS, SUMS_POOLED = Tiles(64, 8, 256, 2), Tiles(32, 4, 512, 2)
 BACKWARD, BACKWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
-MOST_PARTS = 256
+MOST_PARTS = 128
+# Of groups with no more rows than this, a map has so few programs that each may add up this many partial sums.
+FEW_ROWS, FEW_PARTS = 16_384, 32
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,9 @@ class NormaliseActivate(torch.autograd.Function):
         if gradients[0] is None:  # nothing downstream depends on y
             return (None,) * 6
         dy = gradients[0].contiguous(memory_format=torch.channels_last)
-        dx, dweight, dbias = torch.ops.vmt.normalise_activate_backward(dy, *ctx.saved_tensors, *ctx.settings)
+        dx, hat, total = torch.ops.vmt.normalise_activate_backward(dy, *ctx.saved_tensors, *ctx.settings)
         wanted = ctx.needs_input_grad
-        return dx, dweight if wanted[1] else None, dbias if wanted[2] else None, None, None, None
+        return dx, hat.sum(0) if wanted[1] else None, total.sum(0) if wanted[2] else None, None, None, None
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, after: After) -> Tensor:
@@ -98,16 +100,18 @@ def normalise_activate(
     y, mean, var, scale, shift = shapes_forward(x, groups, pool)
     pixels = n * h * w // groups
     parts, rows, block = division(STATISTICS, groups, pixels, c)
-    partial = mean.new_empty(groups * parts * 2 * c)
+    partial = mean.new_empty(groups, parts, 2, c)
     kernels.statistics[groups, parts, c // block](
-        x, partial, counters(str(x.device)), weight, bias, mean, var, scale, shift, pixels, c, eps,
-        S=parts, ROWS=rows, BR=STATISTICS.rows, BC=block, num_warps=STATISTICS.warps,
-    )  # fmt: skip
+        x, partial, pixels, c, S=parts, ROWS=rows, BR=STATISTICS.rows, BC=block, num_warps=STATISTICS.warps
+    )
+    partial = few_parts(partial, block)
     outputs = pixels // 4 if pool else pixels
     tiles = FORWARD_POOLED if pool else FORWARD
     kernels.forward_map[groups, -(-outputs // tiles.rows), c // block](
-        x, scale, shift, y, seed, outputs, c, slope, *dropping(dropout), noise, h, w,
-        POOL=pool, DROP=dropout > 0, NOISE=noise > 0, BR=tiles.rows, BC=block, num_warps=tiles.warps,
+        x, partial, weight, bias, mean, var, scale, shift, y, seed,
+        outputs, pixels, c, eps, slope, *dropping(dropout), noise, h, w,
+        PARTS=partial.shape[1], POOL=pool, DROP=dropout > 0, NOISE=noise > 0,
+        BR=tiles.rows, BC=block, num_warps=tiles.warps,
     )  # fmt: skip
     return y, mean, var, scale, shift
 
@@ -128,25 +132,25 @@ def normalise_activate_backward(
     from vmt.nets import kernels
 
     n, c, h, w = x.shape
-    dx, dweight, dbias = torch.empty_like(x), mean.new_empty(c), mean.new_empty(c)
+    dx, hat, total = shapes_backward(x, mean)
     pixels = n * h * w // groups
     outputs = pixels // 4 if pool else pixels
     tiles = SUMS_POOLED if pool else SUMS
     parts, rows, block = division(tiles, groups, outputs, c)
-    partial = mean.new_empty(groups * parts * 2 * c)
-    by_x, constant, hat, total = mean.new_empty(4, groups, c).unbind()
+    partial = mean.new_empty(groups, parts, 2, c)
     flags = {"POOL": pool, "DROP": dropout > 0, "BC": block}
     kernels.gradient_sums[groups, parts, c // block](
-        dy, x, scale, shift, mean, var, seed, partial, counters(str(x.device)), by_x, constant, hat, total,
-        dweight, dbias, outputs, pixels, c, eps, slope, *dropping(dropout), h, w, G=groups, S=parts, ROWS=rows,
-        BR=tiles.rows, num_warps=tiles.warps, **flags,
+        dy, x, scale, shift, seed, partial, outputs, c, slope, *dropping(dropout), h, w,
+        S=parts, ROWS=rows, BR=tiles.rows, num_warps=tiles.warps, **flags,
     )  # fmt: skip
+    partial = few_parts(partial, block)
     tiles = BACKWARD_POOLED if pool else BACKWARD
     kernels.backward_map[groups, -(-outputs // tiles.rows), c // block](
-        dy, x, scale, shift, by_x, constant, seed, dx, outputs, c, slope, *dropping(dropout), h, w,
-        BR=tiles.rows, num_warps=tiles.warps, **flags,
+        dy, x, partial, mean, var, scale, shift, hat, total, seed, dx,
+        outputs, pixels, c, eps, slope, *dropping(dropout), h, w,
+        PARTS=partial.shape[1], BR=tiles.rows, num_warps=tiles.warps, **flags,
     )  # fmt: skip
-    return dx, dweight, dbias
+    return dx, hat, total
 
 
 @normalise_activate_backward.register_fake
@@ -154,7 +158,7 @@ def _(
     dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seed: Tensor, groups: int,
     eps: float, slope: float, pool: bool, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return torch.empty_like(x), mean.new_empty(x.shape[1]), mean.new_empty(x.shape[1])
+    return shapes_backward(x, mean)
 
 
 def dropping(dropout: float) -> tuple[int, float]:
@@ -170,12 +174,31 @@ def shapes_forward(x: Tensor, groups: int, pool: bool) -> tuple[Tensor, Tensor, 
     return y, mean, var, scale, shift
 
 
+def shapes_backward(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """By x; by γ and by β for each group."""
+    return torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
+
+
+def few_parts(partial: Tensor, block: int) -> Tensor:
+    """Partial sums that every program of a map can add up by itself."""
+    from vmt.nets import kernels
+
+    groups, parts, _, channels = partial.shape
+    if parts <= FEW_PARTS:
+        return partial
+    total = partial.new_empty(groups, 1, 2, channels)
+    kernels.add_parts[groups, 2, channels // block](partial, total, channels, S=parts, BC=block)
+    return total
+
+
 def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, int, int]:
     """Parts of a group (a power of two), rows of each, and channels that one program takes."""
     block = min(64, channels & -channels)
-    wanted = max(1, tiles.programs * block // (groups * channels))
+    wanted = min(MOST_PARTS, tiles.programs * block // (groups * channels))
+    if rows <= FEW_ROWS:
+        wanted = min(wanted, FEW_PARTS)
     parts = 1
-    while 2 * parts <= min(wanted, MOST_PARTS) and 2 * parts * tiles.least * tiles.rows <= rows:
+    while 2 * parts <= wanted and 2 * parts * tiles.least * tiles.rows <= rows:
         parts *= 2
     return parts, -(-rows // (parts * tiles.rows)) * tiles.rows, block
 
@@ -184,9 +207,3 @@ def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, 
 def no_seed(device: str) -> Tensor:
     """A seed for kernels that draw nothing."""
     return torch.zeros(1, dtype=torch.int64, device=device)
-
-
-@lru_cache(maxsize=8)
-def counters(device: str) -> Tensor:
-    """How many programs of a reduction are done. The last one sets them back to zero."""
-    return torch.zeros(4096, dtype=torch.int32, device=device)

@@ -5,8 +5,8 @@ one reduction and one map backward: each reads the convolution's output once, an
 pass. Dropout masks are drawn again in the backward pass from the same counter. :mod:`vmt.nets.fused` calls these and
 says in plain PyTorch what they compute.
 
-The reductions end with the last program to finish adding up the partial sums, in a fixed order: no second launch, and
-the same result each time.
+A reduction leaves partial sums. The map that follows adds them up in each of its programs, in a fixed order, where they
+are few; where they are many, :func:`add_parts` does it once.
 """
 
 # mypy: ignore-errors
@@ -25,11 +25,8 @@ def tile_of(x, g, s, i, n, C, cols, ROWS: tl.constexpr, BR: tl.constexpr):
 
 
 @triton.jit
-def statistics(
-    x, partial, counter, gamma, beta, mean_out, var_out, scale_out, shift_out, n, C, eps,
-    S: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """Mean and variance of each group and channel, and the scale and shift that normalise with them."""
+def statistics(x, partial, n, C, S: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    """Sums of values and of squares, by group, part and channel."""
     g, s, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     total = tl.zeros((BR, BC), tl.float32)
@@ -45,20 +42,22 @@ def statistics(
     mine = partial + (g * S + s) * 2 * C + cols
     tl.store(mine, tl.sum(total, 0))
     tl.store(mine + C, tl.sum(squares, 0))
-    tl.debug_barrier()
-    ticket = counter + g * tl.num_programs(2) + block
-    if tl.atomic_add(ticket, 1) == S - 1:
-        parts = partial + (g * S + tl.arange(0, S))[:, None] * 2 * C + cols[None, :]
-        mean = tl.sum(tl.load(parts, cache_modifier=".cg"), 0) / n
-        square = tl.sum(tl.load(parts + C, cache_modifier=".cg"), 0) / n
-        var = tl.maximum(square - mean * mean, 0.0)
-        scale = tl.load(gamma + cols) * tl.rsqrt(var + eps)
-        out = g * C + cols
-        tl.store(mean_out + out, mean)
-        tl.store(var_out + out, var)
-        tl.store(scale_out + out, scale)
-        tl.store(shift_out + out, tl.load(beta + cols) - mean * scale)
-        tl.store(ticket, 0)
+
+
+@triton.jit
+def add_parts(partial, out, C, S: tl.constexpr, BC: tl.constexpr):
+    """Many parts of a sum into one."""
+    g, which = tl.program_id(0), tl.program_id(1)
+    cols = tl.program_id(2) * BC + tl.arange(0, BC)
+    parts = partial + (g * S + tl.arange(0, S))[:, None] * 2 * C + which * C + cols[None, :]
+    tl.store(out + (g * 2 + which) * C + cols, tl.sum(tl.load(parts), 0))
+
+
+@triton.jit
+def added(partial, g, C, cols, PARTS: tl.constexpr):
+    """Both sums of a group."""
+    parts = partial + (g * PARTS + tl.arange(0, PARTS))[:, None] * 2 * C + cols[None, :]
+    return tl.sum(tl.load(parts), 0), tl.sum(tl.load(parts + C), 0)
 
 
 @triton.jit
@@ -82,17 +81,28 @@ def kept(word, threshold, BR: tl.constexpr, BC: tl.constexpr):
 
 @triton.jit
 def forward_map(
-    x, scale_in, shift_in, y, seed, n, C, slope, threshold, factor, noise, H, W,
-    POOL: tl.constexpr, DROP: tl.constexpr, NOISE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    x, partial, gamma, beta, mean_out, var_out, scale_out, shift_out, y, seed,
+    n, count, C, eps, slope, threshold, factor, noise, H, W,
+    PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, NOISE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """``n`` rows of output per group: pixels, or windows of 2×2 of them."""
+    """``n`` rows of output per group: pixels, or windows of 2×2 of them; ``count`` pixels of input."""
     g, tile, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     inside = tile * BR + tl.arange(0, BR)
     row = g * n + inside
     mask = (inside < n)[:, None]
-    scale = tl.load(scale_in + g * C + cols)[None, :]
-    shift = tl.load(shift_in + g * C + cols)[None, :]
+    total, squares = added(partial, g, C, cols, PARTS)
+    mean = total / count
+    var = tl.maximum(squares / count - mean * mean, 0.0)
+    by_channel = tl.load(gamma + cols) * tl.rsqrt(var + eps)
+    if tile == 0:
+        of_group = g * C + cols
+        tl.store(mean_out + of_group, mean)
+        tl.store(var_out + of_group, var)
+        tl.store(scale_out + of_group, by_channel)
+        tl.store(shift_out + of_group, tl.load(beta + cols) - mean * by_channel)
+    scale = by_channel[None, :]
+    shift = (tl.load(beta + cols) - mean * by_channel)[None, :]
     if POOL:
         places = (H // 2) * (W // 2)
         place = row % places
@@ -158,12 +168,10 @@ def through_activation(
 
 @triton.jit
 def gradient_sums(
-    dy, x, scale_in, shift_in, mean_in, var_in, seed, partial, counter,
-    slope_out, constant_out, hat_out, sum_out, dgamma, dbeta, n, count, C, eps, slope, threshold, factor, H, W,
-    G: tl.constexpr, S: tl.constexpr, ROWS: tl.constexpr,
-    POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    dy, x, scale_in, shift_in, seed, partial, n, C, slope, threshold, factor, H, W,
+    S: tl.constexpr, ROWS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Σg and Σg·x, from which follow what the map needs and the gradients of γ and β. ``count`` pixels per group."""
+    """Σg and Σg·x, by group, part and channel; g is the gradient at the normalised value."""
     group, s, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     of_group = group * C + cols
@@ -193,44 +201,28 @@ def gradient_sums(
     mine = partial + (group * S + s) * 2 * C + cols
     tl.store(mine, tl.sum(total, 0))
     tl.store(mine + C, tl.sum(product, 0))
-    tl.debug_barrier()
-    ticket = counter + group * tl.num_programs(2) + block
-    if tl.atomic_add(ticket, 1) == S - 1:
-        parts = partial + (group * S + tl.arange(0, S))[:, None] * 2 * C + cols[None, :]
-        sum_g = tl.sum(tl.load(parts, cache_modifier=".cg"), 0)
-        sum_gx = tl.sum(tl.load(parts + C, cache_modifier=".cg"), 0)
-        mean, rate = tl.load(mean_in + of_group), tl.rsqrt(tl.load(var_in + of_group) + eps)
-        hat = (sum_gx - mean * sum_g) * rate
-        by_x = -scale * rate * hat / count
-        tl.store(slope_out + of_group, by_x)
-        tl.store(constant_out + of_group, -scale * sum_g / count - by_x * mean)
-        tl.store(hat_out + of_group, hat)
-        tl.store(sum_out + of_group, sum_g)
-        tl.store(ticket, 0)
-        tl.debug_barrier()
-        all_groups = counter + G * tl.num_programs(2) + block
-        if tl.atomic_add(all_groups, 1) == G - 1:
-            hats = tl.zeros((BC,), tl.float32)
-            sums = tl.zeros((BC,), tl.float32)
-            for k in range(G):
-                hats += tl.load(hat_out + k * C + cols, cache_modifier=".cg")
-                sums += tl.load(sum_out + k * C + cols, cache_modifier=".cg")
-            tl.store(dgamma + cols, hats)
-            tl.store(dbeta + cols, sums)
-            tl.store(all_groups, 0)
 
 
 @triton.jit
 def backward_map(
-    dy, x, scale_in, shift_in, slope_in, constant_in, seed, dx, n, C, slope, threshold, factor, H, W,
-    POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    dy, x, partial, mean_in, var_in, scale_in, shift_in, hat_out, sum_out, seed, dx,
+    n, count, C, eps, slope, threshold, factor, H, W,
+    PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient at the convolution's output: scale · g + slope · x + constant."""
+    """The gradient at the convolution's output, scale · g + slope · x + constant, and the sums behind those of γ and β."""
     group, tile, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     of_group = group * C + cols
-    scale, shift = tl.load(scale_in + of_group)[None, :], tl.load(shift_in + of_group)[None, :]
-    by_x, constant = tl.load(slope_in + of_group)[None, :], tl.load(constant_in + of_group)[None, :]
+    sum_g, sum_gx = added(partial, group, C, cols, PARTS)
+    mean, rate = tl.load(mean_in + of_group), tl.rsqrt(tl.load(var_in + of_group) + eps)
+    by_channel = tl.load(scale_in + of_group)
+    hat = (sum_gx - mean * sum_g) * rate
+    if tile == 0:
+        tl.store(hat_out + of_group, hat)
+        tl.store(sum_out + of_group, sum_g)
+    scale, shift = by_channel[None, :], tl.load(shift_in + of_group)[None, :]
+    by_x = (-by_channel * rate * hat / count)[None, :]
+    constant = (-by_channel * sum_g / count + by_channel * rate * hat / count * mean)[None, :]
     inside = tile * BR + tl.arange(0, BR)
     mask = (inside < n)[:, None]
     g, v, which, at, v0, v1, v2, v3 = through_activation(

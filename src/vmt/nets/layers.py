@@ -26,12 +26,34 @@ class GaussianNoise(nn.Module):
         self.std = std
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and self.std > 0:
+        if not self.training or self.std <= 0:
+            return x
+        if x.device.type != "cpu":
             return x + self.std * torch.randn_like(x)
-        return x
+        # On a CPU, torch fills a channels_last tensor with normal numbers eight times as slowly as a flat one.
+        noise = torch.randn(x.numel(), dtype=torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
+        return x + self.std * laid_out(noise, x)
 
     def extra_repr(self) -> str:
         return f"std={self.std}"
+
+
+class Dropout(nn.Dropout):
+    """Dropout that on a CPU takes sixteen random bits for each value instead of a random double."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not 0 < self.p < 1 or x.device.type != "cpu":
+            return super().forward(x)
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        dropped = round(self.p * 2**16)
+        kept = words.view(torch.int16)[: x.numel()] >= dropped - 2**15
+        return x * laid_out(kept.to(x.dtype) * (2**16 / (2**16 - dropped)), x)
+
+
+def laid_out(flat: Tensor, like: Tensor) -> Tensor:
+    """Flat values in the shape of a tensor; in its memory order too, where it fills its memory without gaps."""
+    dense = like.is_contiguous() or (like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last))
+    return flat.as_strided(like.shape, like.stride()) if dense else flat.view(like.shape)
 
 
 class GlobalAveragePool(nn.Module):

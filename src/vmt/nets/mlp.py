@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from vmt.nets.layers import GaussianNoise, dense_block, initialised, logits_layer
+from vmt.nets.layers import Dropout, GaussianNoise, dense_block, initialised, logits_layer
 from vmt.nets.staged import Staged
 
 
@@ -17,7 +17,7 @@ def mlp(
     inputs = 1
     for side in shape:
         inputs *= side
-    regularise: list[nn.Module] = [nn.Dropout(dropout), GaussianNoise(noise)]
+    regularise: list[nn.Module] = [Dropout(dropout), GaussianNoise(noise)]
     return Staged(
         {
             "features": nn.Sequential(nn.Flatten(), dense_block(inputs, width), dense_block(width, width), *regularise),
