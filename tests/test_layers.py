@@ -31,7 +31,9 @@ def test_dropout_drops_a_share_and_keeps_the_mean(layout: str, dtype: torch.dtyp
     assert y.dtype == dtype
     kept = y != 0
     assert kept.double().mean().item() == pytest.approx(1 - p, abs=0.01)
-    torch.testing.assert_close(y[kept], torch.full_like(y[kept], 1 / (1 - p)))
+    torch.testing.assert_close(
+        y[kept], torch.full_like(y[kept], 1 / (1 - p)), rtol=0.01 if dtype == torch.bfloat16 else 1e-5, atol=0
+    )
     (gradient,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(gradient, y.detach()), "the gradient is dropped where the value is"
     # Neighbours are dropped independently: no pattern from how bits are cut out of words.

@@ -55,7 +55,7 @@ def test_discriminator_by_hand() -> None:
 
 def kind(module: nn.Module) -> type[nn.Module]:
     """The layer that a module is, were it not told what follows it."""
-    return next((plain for plain in (nn.Conv2d, nn.Linear) if isinstance(module, plain)), type(module))
+    return next((plain for plain in (nn.Conv2d, nn.Linear, nn.Dropout) if isinstance(module, plain)), type(module))
 
 
 def test_layers_in_the_order_of_the_paper() -> None:
