@@ -4,7 +4,7 @@ Everything happens in place on tensors of one device, with no host synchronisati
 :mod:`vmt.engine` can compile or capture it as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +17,7 @@ from vmt.directions import slope
 from vmt.draws import Draws
 from vmt.losses import wide
 from vmt.method import Phase, Update
-from vmt.nets.aside import Aside, weights_aside
+from vmt.nets.convolution import halved
 from vmt.nets.norm import passes
 from vmt.nets.staged import Staged
 from vmt.optim import norm_of
@@ -64,17 +64,12 @@ def apply(update: Update, planned: tuple[Pass, ...], state: State, setting: Sett
     parameters = state.parameters(update.optimises)
     used = [state.roles[role] for role in dict.fromkeys(each.role for each in planned)]
     bfloat16_on_cuda = setting.bfloat16 and state.step.is_cuda
-    with (
-        only_trainable(state.roles, update.optimises),
-        weights_aside(used) if bfloat16_on_cuda else nullcontext() as aside,
-    ):
-        values = Evaluation(update, state, setting, repeat, aside)
+    with only_trainable(state.roles, update.optimises), halved(used) if bfloat16_on_cuda else nullcontext():
+        values = Evaluation(update, state, setting, repeat)
         for each in planned:
             values.run(each)
         total, metrics = objective(update, values, setting)
-        found: Sequence[Tensor | None] = torch.autograd.grad(total, parameters, allow_unused=True)
-        if aside is not None:
-            found = aside.joined(parameters, found)
+        found = torch.autograd.grad(total, parameters, allow_unused=True)
     lr = setting.number(update.optimiser.lr)
     left = iter(found)
     for role in update.optimises:
@@ -115,8 +110,8 @@ def sum_of_means(parts: Tensor | tuple[Tensor, ...]) -> Tensor:
 class Evaluation:
     """The values of nodes in one update: computed when first asked for, kept until the update ends."""
 
-    def __init__(self, update: Update, state: State, setting: Setting, repeat: int, aside: Aside | None = None) -> None:
-        self.update, self.state, self.setting, self.aside = update, state, setting, aside
+    def __init__(self, update: Update, state: State, setting: Setting, repeat: int) -> None:
+        self.update, self.state, self.setting = update, state, setting
         self.draws = setting.draws
         self.prefix = update.name + (f"#{repeat}" if repeat else "")
         self.batch_prefix = update.batch or self.prefix
@@ -157,8 +152,7 @@ class Evaluation:
         if each.probing:
             clean = torch.cat([self(view.probe) for view in views if view.probe])
             label = wide(clean.detach()).softmax(-1)
-            with nullcontext() if self.aside is None else self.aside.ignoring():
-                taps = {SLOPE: slope(x, label, taps["logits"])}
+            taps = {SLOPE: slope(x, label, taps["logits"])}
         for name, tensor in taps.items():
             for view, part in zip(views, torch.split(tensor, list(sizes)), strict=True):
                 self.known[Tap(view, name)] = part

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from vmt.engine.captured import captured
 from vmt.engine.running import Prepare, Prepared
 from vmt.engine.tally import Tally
-from vmt.engine.whole_step import compiled_step
 from vmt.method import Phase
 from vmt.state import State
 from vmt.step import Setting, step
@@ -27,6 +26,8 @@ def compiled(why: str, say: Say) -> Prepare:
     """The whole step compiled."""
 
     def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
+        from vmt.engine.whole_step import compiled_step  # here, for it loads the whole compiler
+
         tally = Tally()
         say(f"compiling the {phase.name} step: up to a minute the first time, then from a cache")
         return Prepared(compiled_step(phase, state, setting, tally), tally, "compiled", why)

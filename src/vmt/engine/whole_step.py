@@ -6,11 +6,16 @@ flat list. Inductor then fuses across all of them. Compiling the networks alone 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch._inductor
 from torch import Tensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from vmt.engine.tally import Tally
 from vmt.engine.untouched import untouched
@@ -18,16 +23,6 @@ from vmt.method import Phase
 from vmt.nets.norm import normalised_together
 from vmt.state import State
 from vmt.step import Setting, step
-
-# The backward pass needs what the forward pass computed. Inductor writes a value that is used twice to memory when it
-# takes more reads than this to compute anew; for a normalised activation, computing anew is the cheaper of the two.
-# Its own reuse of buffers knows nothing of the second stream that weight gradients are found on; the allocator does.
-OPTIONS = {
-    "realize_reads_threshold": 16,
-    "realize_opcount_threshold": 200,
-    "allow_buffer_reuse": False,
-    "inplace_buffers": False,
-}
 
 
 def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) -> Callable[[], None]:
@@ -38,14 +33,25 @@ def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) ->
         tensors = reached(state, setting, tally)
         graph = traced(lambda: tally.add_(step(phase, state, setting)), tensors)
     tally.reset()
-    with torch.no_grad():
-        run = torch._inductor.compile(graph, list(tensors), options=dict(OPTIONS))
+    run = compiled_graph(graph, tensors)
 
     @torch.no_grad()
     def advance() -> None:
         run(*tensors)
 
     return advance
+
+
+@torch.no_grad()
+def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., Any]:
+    """From the cache of an earlier process where the graph is the same; seeds are tensors, so it is for every seed."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())  # Inductor only looks into its cache where shapes have an environment.
+    stand_ins: list[Tensor | int | torch.SymInt | None] = [
+        mode.from_tensor(tensor, static_shapes=True) for tensor in tensors
+    ]
+    with tracing(TracingContext(mode)):
+        run: Callable[..., Any] = torch._inductor.compile(graph, stand_ins)
+    return run
 
 
 def reached(state: State, setting: Setting, tally: Tally) -> list[Tensor]:

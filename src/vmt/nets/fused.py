@@ -60,7 +60,7 @@ class NormaliseActivate(torch.autograd.Function):
         x = x.contiguous(memory_format=torch.channels_last)
         # Drawn from torch's generator, which a captured graph advances and the training loop seeds.
         draws = after.dropout > 0 or after.noise > 0
-        seed = torch.randint(2**62, (1,), device=x.device) if draws else no_seed(str(x.device))
+        seed = next_seed(str(x.device)) if draws else no_seed(str(x.device))
         settings = (groups, eps, after.slope, after.pool, after.dropout, after.noise)
         y, mean, var, scale, shift = torch.ops.vmt.normalise_activate(x, weight, bias, seed, *settings)
         ctx.save_for_backward(x, mean, var, scale, shift, seed)
@@ -201,6 +201,23 @@ def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, 
     while 2 * parts <= wanted and 2 * parts * tiles.least * tiles.rows <= rows:
         parts *= 2
     return parts, -(-rows // (parts * tiles.rows)) * tiles.rows, block
+
+
+# Seeds drawn for a network call and not yet used.
+_seeds: list[Tensor] = []
+SEEDS_AT_ONCE = 4
+
+
+def forget_seeds() -> None:
+    """At the start of a network call: what was drawn for another is not used for this one."""
+    _seeds.clear()
+
+
+def next_seed(device: str) -> Tensor:
+    """Drawn a few at a time: each draw is a launch."""
+    if not _seeds:
+        _seeds.extend(torch.randint(2**62, (SEEDS_AT_ONCE, 1), device=device).unbind())
+    return _seeds.pop()
 
 
 @lru_cache(maxsize=8)

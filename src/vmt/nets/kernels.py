@@ -83,7 +83,8 @@ def kept(word, threshold, BR: tl.constexpr, BC: tl.constexpr):
 def forward_map(
     x, partial, gamma, beta, mean_out, var_out, scale_out, shift_out, y, seed,
     n, count, C, eps, slope, threshold, factor, noise, H, W,
-    PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, NOISE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, NOISE: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """``n`` rows of output per group: pixels, or windows of 2×2 of them; ``count`` pixels of input."""
     g, tile, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -209,7 +210,7 @@ def backward_map(
     n, count, C, eps, slope, threshold, factor, H, W,
     PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient at the convolution's output, scale · g + slope · x + constant, and the sums behind those of γ and β."""
+    """The gradient at the convolution's output: scale · g + slope · x + constant. Also what those of γ and β add up."""
     group, tile, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     of_group = group * C + cols

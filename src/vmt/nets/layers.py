@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vmt.nets.aside import convolve
+from vmt.nets.convolution import convolve
 from vmt.nets.fused import After
 from vmt.nets.norm import BatchNorm, wide
 from vmt.nets.stem import Stem, serves_stem

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vmt.nets.fused import After, NormaliseActivate, fusable
+from vmt.nets.fused import After, NormaliseActivate, forget_seeds, fusable
 
 # What the current forward call holds: the sizes of its passes and which of them update running statistics.
 # None outside `passes`: one pass that updates, like any other BatchNorm.
@@ -30,11 +30,13 @@ def passes(sizes: tuple[int, ...], updating: tuple[int, ...]) -> Iterator[None]:
     global _sizes, _updating, _seen
     before = _sizes, _updating, _seen
     _sizes, _updating, _seen = sizes, updating, []
+    forget_seeds()
     try:
         yield
         move_running_statistics(_seen, updating)
     finally:
         _sizes, _updating, _seen = before
+        forget_seeds()
 
 
 @contextmanager

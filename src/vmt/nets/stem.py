@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from vmt.draws import have_triton
-from vmt.nets.aside import aside_of, on_side_stream
 
 ROWS = 128
-PROGRAMS = 264
+PROGRAMS = 132
 TAPS = 9
 
 
@@ -30,7 +29,6 @@ class Stem(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.aside, ctx.weight = aside_of(weight), id(weight)
         y: Tensor = torch.ops.vmt.stem(x, weight)
         return y
 
@@ -40,12 +38,8 @@ class Stem(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         dy = dy.contiguous(memory_format=torch.channels_last)
         by_x, by_weight = ctx.needs_input_grad
-        dw = None
-        if by_weight and ctx.aside is not None:
-            ctx.aside.add(ctx.weight, lambda: torch.ops.vmt.stem_by_weight(dy, x, True))
-        elif by_weight:
-            dw = torch.ops.vmt.stem_by_weight(dy, x, False)
-        return torch.ops.vmt.stem_by_input(dy, x, weight) if by_x else None, dw
+        dx = torch.ops.vmt.stem_by_input(dy, x, weight) if by_x else None
+        return dx, torch.ops.vmt.stem_by_weight(dy, x) if by_weight else None
 
 
 @torch.library.custom_op("vmt::stem", mutates_args=())
@@ -73,17 +67,7 @@ def empty_output(x: Tensor, weight: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("vmt::stem_by_weight", mutates_args=())
-def stem_by_weight(dy: Tensor, x: Tensor, aside: bool) -> Tensor:
-    if not aside:
-        return weight_gradient(dy, x)
-    main = torch.cuda.current_stream()
-    with on_side_stream(dy, x):
-        gradient = weight_gradient(dy, x)
-    gradient.record_stream(main)
-    return gradient
-
-
-def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
+def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
     from vmt.nets import stem_kernels
 
     n, c, h, w = x.shape
@@ -100,7 +84,7 @@ def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
 
 
 @stem_by_weight.register_fake
-def _(dy: Tensor, x: Tensor, aside: bool) -> Tensor:
+def _(dy: Tensor, x: Tensor) -> Tensor:
     size = (dy.shape[1], x.shape[1], 3, 3)
     return torch.empty(size, device=x.device, memory_format=torch.channels_last)
 
@@ -113,7 +97,7 @@ def stem_by_input(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     n, c, h, w = x.shape
     outputs, pixels = dy.shape[1], n * h * w
     block, k = channel_block(outputs), patch(c)
-    spread = torch.empty(pixels, k, device=x.device)
+    spread = torch.empty(pixels, k, dtype=torch.bfloat16, device=x.device)
     stem_kernels.spread[(-(-pixels // ROWS),)](
         dy, weight, spread, pixels, *weight.stride(), COUT=outputs, CIN=c, KP=k, BM=ROWS, BN=block
     )

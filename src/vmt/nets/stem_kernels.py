@@ -66,7 +66,7 @@ def spread(
         g = tl.load(dy + row[:, None] * COUT + cols[None, :], mask=(row < pixels)[:, None], other=0.0)
         b = tl.load(w + cols[:, None] * wo + entry[None, :], mask=(k < 9 * CIN)[None, :], other=0.0)
         total += tl.dot(g, b.to(tl.bfloat16))
-    tl.store(out + row[:, None] * KP + k[None, :], total, mask=(row < pixels)[:, None])
+    tl.store(out + row[:, None] * KP + k[None, :], total.to(out.dtype.element_ty), mask=(row < pixels)[:, None])
 
 
 @triton.jit
@@ -80,5 +80,5 @@ def collect(spread, dx, entries, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl
     for tap in tl.static_range(9):
         ov, ou = v + 1 - tap // 3, u + 1 - tap % 3
         inside = (e < entries) & (ov >= 0) & (ov < H) & (ou >= 0) & (ou < W)
-        total += tl.load(spread + ((n * H + ov) * W + ou) * KP + tap * CIN + c, mask=inside, other=0.0)
+        total += tl.load(spread + ((n * H + ov) * W + ou) * KP + tap * CIN + c, mask=inside, other=0.0).to(tl.float32)
     tl.store(dx + n * sn + c * sc + v * sh + u * sw, total.to(dx.dtype.element_ty), mask=e < entries)
