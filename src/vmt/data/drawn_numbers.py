@@ -24,8 +24,8 @@ SIDE = 32
 SUPERSAMPLING = 2
 DRAWS = 48  # numbers at hand for each picture, more than it uses
 MAX_ANGLE = math.radians(25)
-BLUR_REACH = 3  # pixels on either side
-MIN_CONTRAST = 40.0  # in luminance, of 255
+BLUR_REACH = 4  # pixels on either side
+MIN_CONTRAST, MAX_CONTRAST = 25.0, 150.0  # in luminance, of 255, unless the colours differ more by themselves
 LUMINANCE = torch.tensor([0.299, 0.587, 0.114])
 NOISE_BANK = 2**18
 NOISE_SEED, NOISE_STREAM = 0, 2**32
@@ -49,10 +49,10 @@ class Draws:
         return self.between(-reach / 2, reach / 2) + self.between(-reach / 2, reach / 2)
 
     def colour(self) -> Tensor:
-        """Red, green and blue, from grey to fully saturated."""
+        """Red, green and blue, from grey to fully saturated; greyish colours are more likely."""
         pure = torch.stack([self.between(0, 255) for _ in range(3)], dim=1)
         grey = (pure @ LUMINANCE)[:, None]
-        return torch.lerp(grey, pure, self.between(0, 1)[:, None])
+        return torch.lerp(grey, pure, self.between(0, 1).square()[:, None])
 
 
 def render(atlas: Atlas, seed: int, stream: int, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -62,7 +62,7 @@ def render(atlas: Atlas, seed: int, stream: int, indices: NDArray[np.int64]) -> 
     grid = _grid()
     ink = _draw_text(atlas, labels, grid, draws)
     surface = _second_surface(grid, draws)
-    masks = _blur(torch.stack([ink, surface], dim=1), draws.between(0, 1.6))
+    masks = _blur(torch.stack([ink, surface], dim=1), draws.between(0, 2))
     return _paint(masks, grid, draws), labels
 
 
@@ -82,7 +82,7 @@ def _draw_text(atlas: Atlas, labels: Tensor, grid: Tensor, draws: Draws) -> Tens
     neighbours = ((place > 0, draws.below(10), -1), (place < digits - 1, draws.below(10), 1))
     spacing = draws.between(0.95, 1.25)
     height = draws.between(17, 30)
-    stretch = draws.between(0.7, 1.15)
+    stretch = draws.between(0.6, 1.05)
     slant = draws.around_zero(0.3)
     angle = draws.around_zero(MAX_ANGLE)
     right, down = draws.around_zero(4), draws.around_zero(4)
@@ -117,7 +117,7 @@ def _sample(pictures: Tensor, along: Tensor, across: Tensor) -> Tensor:
 def _second_surface(grid: Tensor, draws: Draws) -> Tensor:
     """The part of the picture beyond a straight edge; nothing in most pictures."""
     pixels = F.avg_pool2d(grid, SUPERSAMPLING)
-    angle, reach = draws.between(0, 2 * math.pi), draws.between(6, 40)
+    angle, reach = draws.between(0, 2 * math.pi), draws.between(4, 32)
     beyond = _per_image(angle.cos()) * pixels[0] + _per_image(angle.sin()) * pixels[1] - _per_image(reach)
     return (beyond + 0.5).clamp(0, 1)
 
@@ -140,12 +140,12 @@ def _blur(masks: Tensor, sigma: Tensor) -> Tensor:
 def _paint(masks: Tensor, grid: Tensor, draws: Draws) -> Tensor:
     """Colours for ink, background and second surface, a gradient of light, noise."""
     background, other, ink = draws.colour(), draws.colour(), draws.colour()
-    ink = _told_apart(ink, background, draws.between(MIN_CONTRAST, 4 * MIN_CONTRAST))
-    share = draws.between(0, 0.8)[:, None]
+    ink = _told_apart(ink, background, draws.between(MIN_CONTRAST, MAX_CONTRAST))
+    share = draws.between(0, 1)[:, None]
     other = share * other + (1 - share) * background
     pixels = F.avg_pool2d(grid, SUPERSAMPLING) / (SIDE / 2)
-    light = _per_image(draws.around_zero(40)) * pixels[0] + _per_image(draws.around_zero(40)) * pixels[1]
-    noise = _noise(draws.below(NOISE_BANK)) * _per_image(draws.between(0, 8), 4)
+    light = _per_image(draws.around_zero(25)) * pixels[0] + _per_image(draws.around_zero(25)) * pixels[1]
+    noise = _noise(draws.below(NOISE_BANK)) * _per_image(draws.between(0, 6), 4)
 
     surface, text = masks[:, 1:], masks[:, :1]
     picture = torch.lerp(background[..., None, None], other[..., None, None], surface)
