@@ -33,18 +33,18 @@ def ring(n: int, degrees: float, seed: int) -> Domain:
     return Domain(torch.from_numpy(x).float(), torch.from_numpy(y), f"ring at {degrees}°")
 
 
-def trained(method: Method) -> State:
+def trained(method: Method, seed: int = SEED) -> State:
     streams = {"source": ring(300, 0, SEED), "target": ring(300, TURNED, SEED + 1).without_labels()}
-    state = build_state(method, lambda: mlp((2,), CLASSES, width=16), (2,), SEED, CPU)
+    state = build_state(method, lambda: mlp((2,), CLASSES, width=16), (2,), seed, CPU)
     weights = {term.weight for update in method.updates() for term in update.terms if callable(term.weight)}
     scalars = {schedule: torch.zeros(()) for schedule in weights}
-    setting = Setting(streams, lambda x: x, dict.fromkeys(streams, 48), SeededDraws(SEED, state.step), {}, scalars)
+    setting = Setting(streams, lambda x: x, dict.fromkeys(streams, 48), SeededDraws(seed, state.step), {}, scalars)
     for phase in method.phases:
         for i in range(phase.iterations):
             for schedule, value in scalars.items():
                 value.fill_(schedule(i / phase.iterations))
             run_events(phase, state, i)
-            seed_layers(SEED, int(state.step), CPU)
+            seed_layers(seed, int(state.step), CPU)
             step(phase, state, setting)
     return state
 
@@ -64,14 +64,13 @@ def source_only() -> float:
     method = methods.source_only(Adam(lr=1e-2, beta1=0.9), iterations=200)
     # So few steps are not for a slow average: the classifier itself predicts.
     method = replace(method, predictor=("classifier",))
-    return accuracy(method, trained(method))
+    return float(np.mean([accuracy(method, trained(method, seed)) for seed in range(4)]))
 
 
 @pytest.mark.parametrize("build", [mean_teacher, maximum_classifier_discrepancy, two_networks])
 def test_a_method_of_another_kind_learns_the_target(build: Callable[[], Method], source_only: float) -> None:
-    assert source_only < 0.9
     method = build()
-    assert accuracy(method, trained(method)) > 0.95
+    assert accuracy(method, trained(method)) > max(0.95, source_only + 0.03)
     lines, _ = inspect.getsourcelines(build)
     assert len(lines) < 40
 
