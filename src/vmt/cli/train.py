@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   vmt train --source a.npz --target b.npz --iterations 5000
   vmt train --resume runs/m2s                             go on after a kill, to the same result
 
-DATA holds the official files: mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat.
+DATA holds the official files, for example mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat; see vmt data --help.
 An .npz file holds the samples as x and, for the source, the labels as y.
 """
 DATA = [field.name for field in fields(DataSpec)]
@@ -151,9 +151,9 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool)
     """The task's recipe with what was asked for in its place."""
     asked = dict(asked)
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
-    if data.task is not None:
-        in_paper = (data.task, True) in PAPER
-        recipe = recipe_for(data.task, method, in_paper if instance_norm is None else instance_norm, dirt_t)
+    in_paper = (data.task, True) in PAPER
+    if data.task == "digits" or in_paper:
+        recipe = recipe_for(str(data.task), method, in_paper if instance_norm is None else instance_norm, dirt_t)
     else:
         recipe = own_recipe(task, method, dirt_t)
     if instance_norm is not None:
