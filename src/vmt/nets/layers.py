@@ -44,7 +44,7 @@ class Dropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not 0 < self.p < 1 or x.device.type != "cpu":
             return super().forward(x)
-        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        words = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),))
         dropped = round(self.p * 2**16)
         kept = words.view(torch.int16)[: x.numel()] >= dropped - 2**15
         return x * laid_out(kept.to(x.dtype) * (2**16 / (2**16 - dropped)), x)

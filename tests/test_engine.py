@@ -1,0 +1,201 @@
+"""The engines on a CPU: the loop they share, the traced step, and what happens when something cannot be done."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vmt.draws import seed_layers
+from vmt.engine import make_engine
+from vmt.engine.bench import gigaflop
+from vmt.engine.cache import remember_compiled_kernels
+from vmt.engine.precision import bfloat16_helps
+from vmt.engine.prepare import eager, falling_back
+from vmt.engine.running import Engine, Prepared
+from vmt.engine.tally import Tally
+from vmt.engine.untouched import untouched
+from vmt.engine.whole_step import reached, traced
+from vmt.engine.workload import Workload, workload
+from vmt.errors import InputError
+from vmt.method import Phase
+from vmt.nets.norm import normalised_together
+from vmt.schedules import Ramp
+from vmt.state import State
+from vmt.step import Setting, step
+
+CPU = torch.device("cpu")
+
+
+def small(**changes: object) -> Workload:
+    return workload((8, 8, 8), False, CPU, batch_size=4, samples=300, side=8, **changes)  # type: ignore[arg-type]
+
+
+def tensors(work: Workload) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in work.state.tensors().items()}
+
+
+def test_engine_does_the_steps_and_averages_their_metrics() -> None:
+    by_engine, by_hand = small(), small()
+    engine = by_engine.engine("eager")
+    engine.run(by_engine.method.phases[0], 0, 3, 0)
+    seen = []
+    for i in range(3):
+        seed_layers(0, i, CPU)
+        seen.append(step(by_hand.method.phases[0], by_hand.state, by_hand.setting))
+    wanted = tensors(by_hand)
+    for name, tensor in tensors(by_engine).items():
+        assert torch.equal(tensor, wanted[name]), name
+    metrics = engine.metrics()
+    assert metrics.keys() == seen[0].keys()
+    for name, mean in metrics.items():
+        assert mean.shape == seen[0][name].shape
+        torch.testing.assert_close(mean, torch.stack([m[name].float() for m in seen]).mean(0))
+    assert engine.metrics() == {}
+
+
+def test_steps_do_not_depend_on_how_they_are_divided_into_calls() -> None:
+    at_once, in_pieces = small(), small()
+    at_once.engine("eager").run(at_once.method.phases[0], 0, 4, 0)
+    for first, count in ((0, 1), (1, 2), (3, 1)):
+        in_pieces.engine("eager").run(in_pieces.method.phases[0], first, count, first)
+    wanted = tensors(at_once)
+    for name, tensor in tensors(in_pieces).items():
+        assert torch.equal(tensor, wanted[name]), name
+
+
+def test_schedules_follow_the_progress_of_the_phase() -> None:
+    work = small()
+    ramp = Ramp(0.0, 8.0)
+    setting = replace(work.setting, scalars={ramp: torch.zeros(())})
+    seen: list[float] = []
+
+    def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
+        return Prepared(lambda: seen.append(float(setting.scalars[ramp])), Tally(), "watching", "")
+
+    phase = replace(work.method.phases[0], iterations=8)
+    Engine("", "", prepare, work.state, setting, 0).run(phase, 2, 3, 2)
+    assert seen == [2.0, 3.0, 4.0]
+
+
+def test_traced_step_is_the_step() -> None:
+    plain, by_graph = small(), small()
+    phase = by_graph.method.phases[0]
+    state, setting, tally = by_graph.state, by_graph.setting, Tally()
+    with untouched(state), normalised_together():
+        tally.add_(step(phase, state, setting))
+        arguments = reached(state, setting, tally)
+        graph = traced(lambda: tally.add_(step(phase, state, setting)), arguments)
+    tally.reset()
+    before = tensors(by_graph)
+    for name, tensor in tensors(plain).items():
+        assert torch.equal(tensor, before[name]), f"tracing changed {name}"
+    with torch.no_grad():
+        for i in range(2):
+            seed_layers(0, i, CPU)
+            graph(*arguments)
+    tally.steps = 2
+    engine = plain.engine("eager")
+    engine.run(phase, 0, 2, 0)
+    wanted, metrics = tensors(plain), engine.metrics()
+    for name, tensor in tensors(by_graph).items():
+        torch.testing.assert_close(tensor, wanted[name], rtol=1e-3, atol=2e-3, msg=name)
+    for name, mean in tally.means().items():
+        torch.testing.assert_close(mean, metrics[name], rtol=1e-3, atol=1e-3, msg=name)
+    assert int(state.step) == 2
+
+
+def test_trying_a_step_out_leaves_no_trace() -> None:
+    work = small()
+    before, generator = tensors(work), torch.get_rng_state()
+    work.state.roles["classifier"].eval()
+    with untouched(work.state):
+        work.state.roles["classifier"].train()
+        step(work.method.phases[0], work.state, work.setting)
+        torch.randn(3)
+    for name, tensor in tensors(work).items():
+        assert torch.equal(tensor, before[name]), name
+    assert torch.equal(generator, torch.get_rng_state())
+    assert not work.state.roles["classifier"].training
+
+
+def test_what_fails_runs_eagerly_and_says_why() -> None:
+    def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
+        raise RuntimeError("this module looks at its values\nand more")
+
+    said: list[str] = []
+    work = small()
+    attempt = falling_back(prepare, eager, "captured", said.append)
+    engine = Engine("captured", "", attempt, work.state, work.setting, 0)
+    engine.run(work.method.phases[0], 0, 1, 0)
+    assert engine.name == "eager"
+    assert "could not be captured: this module looks at its values" in engine.why
+    assert said == [engine.why]
+    assert int(work.state.step) == 1
+
+
+class Looking(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if float(x.mean()) > 0 else -x
+
+
+def test_module_that_looks_at_values_is_not_compiled_but_runs() -> None:
+    work = small()
+    for role in ("classifier", "ema"):
+        work.state.roles[role].stages["hidden"].append(Looking())
+    before = tensors(work)
+    said: list[str] = []
+    engine = make_engine("compiled", work.state, work.setting, 0, say=said.append)
+    engine.run(work.method.phases[0], 0, 1, 0)
+    assert engine.name == "eager"
+    assert "could not be compiled" in engine.why
+    reference = small()
+    for role in ("classifier", "ema"):
+        reference.state.roles[role].stages["hidden"].append(Looking())
+    for name, tensor in tensors(reference).items():
+        assert torch.equal(tensor, before[name])
+    reference.engine("eager").run(reference.method.phases[0], 0, 1, 0)
+    for name, tensor in tensors(reference).items():
+        assert torch.equal(tensor, tensors(work)[name]), f"the failed attempt left a trace in {name}"
+
+
+@pytest.mark.parametrize(("choice", "text"), [("fast", "is not one of auto"), ("captured", "needs a CUDA device")])
+def test_impossible_choices_are_refused(choice: str, text: str) -> None:
+    work = small()
+    with pytest.raises(InputError, match=text):
+        make_engine(choice, work.state, work.setting, 0)
+
+
+def test_a_cpu_runs_eagerly_by_itself() -> None:
+    work = small()
+    engine = make_engine("auto", work.state, work.setting, 0, iterations=100_000)
+    assert engine.name == "eager"
+    assert "cpu" in engine.why
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_bfloat16_only_where_the_chip_has_it(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    supports: Callable[[], bool] = lambda: has  # noqa: E731
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", supports)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", supports)
+    helps, sentence = bfloat16_helps(CPU)
+    assert helps is has
+    assert ("no bfloat16 instructions" in sentence) is not has
+
+
+def test_compiled_kernels_are_kept_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert remember_compiled_kernels() == tmp_path / "vmt" / "inductor"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    assert remember_compiled_kernels() == Path("/elsewhere")
+
+
+def test_arithmetic_of_an_iteration_by_hand() -> None:
+    # One image through the small net: 18 operations per pixel and pair of channels.
+    network = 18 * (1024 * (3 * 64 + 2 * 64**2) + 256 * 3 * 64**2 + 64 * 3 * 64**2)
+    encoder = network - 18 * 64 * 3 * 64**2
+    passes = 128 * encoder + 256 * 3 * network + 128 * 2 * network + 128 * 3 * network
+    assert gigaflop((64, 64, 64), 64) == pytest.approx(passes / 1e9)
