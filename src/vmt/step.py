@@ -4,7 +4,7 @@ Everything happens in place on tensors of one device, with no host synchronisati
 :mod:`vmt.engine` can compile or capture it as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -64,7 +64,8 @@ def apply(update: Update, planned: tuple[Pass, ...], state: State, setting: Sett
     parameters = state.parameters(update.optimises)
     used = [state.roles[role] for role in dict.fromkeys(each.role for each in planned)]
     bfloat16_on_cuda = setting.bfloat16 and state.step.is_cuda
-    with only_trainable(state.roles, update.optimises), halved(used) if bfloat16_on_cuda else nullcontext():
+    others = [module for role, module in state.roles.items() if role not in update.optimises]
+    with frozen(others), halved(used) if bfloat16_on_cuda else nullcontext():
         values = Evaluation(update, state, setting, repeat)
         for each in planned:
             values.run(each)
@@ -132,7 +133,7 @@ class Evaluation:
         device = inputs[0].device.type
         with (
             torch.autocast(device, torch.bfloat16, enabled=self.setting.bfloat16),
-            nullcontext() if each.gradient else frozen(module),
+            nullcontext() if each.gradient else frozen([module]),
         ):
             if module.one_by_one:
                 for view, x in zip(each.views, inputs, strict=True):
@@ -201,23 +202,9 @@ def statistics_kept(module: nn.Module, update: bool) -> Iterator[None]:
 
 
 @contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """No gradient to the parameters of a module: the input's gradient alone costs half."""
-    wanted = [p for p in module.parameters() if p.requires_grad]
-    for p in wanted:
-        p.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for p in wanted:
-            p.requires_grad_(True)
-
-
-@contextmanager
-def only_trainable(roles: Mapping[str, nn.Module], names: tuple[str, ...]) -> Iterator[None]:
-    """Gradients for these roles and no others."""
-    others = [module for name, module in roles.items() if name not in names]
-    wanted = [p for module in others for p in module.parameters() if p.requires_grad]
+def frozen(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """No gradient to the parameters of these modules: for a single pass, the input's gradient alone costs half."""
+    wanted = [p for module in modules for p in module.parameters() if p.requires_grad]
     for p in wanted:
         p.requires_grad_(False)
     try:
