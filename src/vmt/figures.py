@@ -9,14 +9,14 @@ from vmt.train.checkpoint import writing
 
 Record = Mapping[str, Any]
 INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
-COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#64748b", "#b91c1c", "#0891b2", "#84cc16")
+COLOURS = ("#64748b", "#2563eb", "#059669", "#d97706", "#db2777", "#7c3aed", "#b91c1c", "#0891b2", "#84cc16")
 
 
 def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
     """Accuracy above, loss parts below, over iterations; a line where a phase begins."""
     figure, (top, bottom) = _figure(2, title)
     looked = [r for r in records if "target" in r]
-    for name, colour in (("target", COLOURS[0]), ("source", COLOURS[1])):
+    for name, colour in (("target", COLOURS[1]), ("source", COLOURS[3])):
         points = [(r["step"], 100 * r[name]["accuracy"]) for r in looked if r[name] and r[name]["accuracy"] is not None]
         if points:
             top.plot(*zip(*points, strict=True), color=colour, label=f"{name} test")
@@ -29,11 +29,10 @@ def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
         bottom.plot(*zip(*points, strict=True), color=colour, label=name.removeprefix("classifier/"))
     bottom.set_ylabel("loss parts")
     bottom.set_xlabel("iteration")
-    for before, after in pairwise(records):
-        if before["phase"] != after["phase"]:
-            for axes in (top, bottom):
-                axes.axvline(before["step"], color=MUTED, linestyle=":", linewidth=1)
-            top.text(before["step"], 3, f" {after['phase']}", color=MUTED, fontsize=8)
+    for step, phase in phase_changes(records):
+        for axes in (top, bottom):
+            axes.axvline(step, color=MUTED, linestyle=":", linewidth=1)
+        top.text(step, 3, f" {phase}", color=MUTED, fontsize=8)
     for axes in (top, bottom):
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=8, ncols=2)
@@ -43,15 +42,21 @@ def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
 def draw_comparison(runs: Mapping[str, Sequence[Record]], bars: Mapping[str, float], path: Path, title: str) -> None:
     """Target accuracy of several runs over iterations, and where each system ended."""
     figure, (left, right) = _figure(2, title, across=True)
-    for (name, records), colour in zip(runs.items(), COLOURS, strict=False):
+    colour_of = dict(zip(bars, COLOURS, strict=False))
+    for name, records in runs.items():
+        # A run of two phases has the colour of its first bar.
+        colour = next(colour for bar, colour in colour_of.items() if name.startswith(bar))
         points = [(r["step"], 100 * r["target"]["accuracy"]) for r in records if "target" in r]
         left.plot(*zip(*points, strict=True), color=colour, label=name)
+        for step, phase in phase_changes(records):
+            left.axvline(step, color=MUTED, linestyle=":", linewidth=1)
+            left.text(step, 45, f" {phase}", color=MUTED, fontsize=8)
     left.set_xlabel("iteration")
     left.set_ylabel("target test accuracy (%)")
     left.set_ylim(0, 101)
     left.legend(frameon=False, fontsize=8, loc="lower right")
     places = range(len(bars))
-    right.barh(list(places), [100 * v for v in bars.values()], color=[COLOURS[i] for i in places], height=0.6)
+    right.barh(list(places), [100 * v for v in bars.values()], color=list(colour_of.values()), height=0.6)
     right.set_yticks(list(places), list(bars))
     right.invert_yaxis()
     right.set_xlim(0, 110)
@@ -59,6 +64,11 @@ def draw_comparison(runs: Mapping[str, Sequence[Record]], bars: Mapping[str, flo
     for place, value in zip(places, bars.values(), strict=True):
         right.text(100 * value + 1.5, place, f"{100 * value:.1f}", va="center", color=INK, fontsize=9)
     _save(figure, path)
+
+
+def phase_changes(records: Sequence[Record]) -> list[tuple[int, str]]:
+    """Where a phase ended, and the name of the next."""
+    return [(a["step"], b["phase"]) for a, b in pairwise(records) if a["phase"] != b["phase"]]
 
 
 def _figure(panels: int, title: str, across: bool = False) -> tuple[Any, Any]:
