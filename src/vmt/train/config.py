@@ -26,6 +26,9 @@ class Config:
     precision: str = "auto"
     """Arithmetic inside the networks: auto, float32 or bfloat16. Statistics, losses and optimiser stay in float32."""
 
+    threads: int = 0
+    """CPU threads; 0 takes one for small samples, where threads only wait for each other, and torch's own number else."""
+
     engine: str = "auto"
     """How the step is run: auto, eager, compiled or captured. All compute the same."""
 
@@ -49,8 +52,9 @@ class Config:
             least = 2 if name == "batch_size" else 1
             if getattr(self, name) < least:
                 raise InputError(f"{name} is {getattr(self, name)}: give {least} or more.")
-        if self.evaluate_samples < 0:
-            raise InputError(f"evaluate_samples is {self.evaluate_samples}: give 0 for all, or a number of samples.")
+        for name in ("evaluate_samples", "threads"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} is {getattr(self, name)}: give 0 or more.")
         if self.precision not in PRECISIONS:
             raise InputError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
         if self.engine not in ENGINES:

@@ -23,7 +23,7 @@ from vmt.train.collapse import collapse_in
 from vmt.train.config import Config, torch_device
 from vmt.train.log import Log, plain
 from vmt.train.progress import Progress
-from vmt.train.setting import chosen_precision, make_setting, predictor_of, sample_shape
+from vmt.train.setting import chosen_precision, cpu_threads, make_setting, predictor_of, sample_shape
 
 CHECKPOINTS = "checkpoints"
 # A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.
@@ -115,7 +115,7 @@ def train(
 
     steps_per_chunk = 1
     begin = 0
-    with interruptible() as interrupted, torch.random.fork_rng():
+    with interruptible() as interrupted, cpu_threads(config, task), torch.random.fork_rng():
         for phase in method.phases:
             end = begin + phase.iterations
             progress.start(phase.name, phase.iterations, done=min(max(done - begin, 0), phase.iterations))

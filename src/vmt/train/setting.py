@@ -1,5 +1,9 @@
 """From a task, a method and a config to what the step needs."""
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from vmt.data import Task
@@ -15,6 +19,9 @@ from vmt.state import State
 from vmt.step import Setting
 from vmt.train.config import Config
 from vmt.views import Start
+
+# Values in a batch of one domain below which one CPU thread is enough: 64 grey images of 28×28 have 50,176.
+SMALL_BATCH = 60_000
 
 
 def sample_shape(task: Task) -> tuple[int, ...]:
@@ -52,6 +59,21 @@ def chosen_precision(config: Config, task: Task) -> tuple[bool, str]:
     if not task.source.is_images:
         return False, "float32: networks for vectors are small."
     return bfloat16_helps(task.source.x.device)
+
+
+@contextmanager
+def cpu_threads(config: Config, task: Task) -> Iterator[None]:
+    """Train with as many threads as suit the task; a function of task and config alone, or a resumed run could differ.
+
+    For batches of small images two threads gain a tenth on an idle machine and lose two thirds on a busy one.
+    """
+    before = torch.get_num_threads()
+    small = config.batch_size * math.prod(sample_shape(task)) < SMALL_BATCH
+    torch.set_num_threads(config.threads or (1 if small else before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def predictor_of(method: Method, state: State) -> Staged:
