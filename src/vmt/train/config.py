@@ -27,7 +27,7 @@ class Config:
     """Arithmetic inside the networks: auto, float32 or bfloat16. Statistics, losses and optimiser stay in float32."""
 
     threads: int = 0
-    """CPU threads; 0 takes one for small samples, where threads only wait for each other, and torch's own number else."""
+    """CPU threads. 0 takes one for small samples, where threads only wait for each other, and else torch's number."""
 
     engine: str = "auto"
     """How the step is run: auto, eager, compiled or captured. All compute the same."""
