@@ -43,7 +43,8 @@ def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
         say(f"capturing the {phase.name} step")
         advance = captured(inner.advance, state)
         inner.tally.reset()
-        return Prepared(advance, inner.tally, f"captured ({inner.name})", inner.why)
+        as_asked = inner.why if inner.why == why else f"{inner.why} It is replayed as one CUDA graph."
+        return Prepared(advance, inner.tally, f"captured ({inner.name})", as_asked)
 
     return falling_back(prepare, eager, "captured", say)
 
@@ -56,7 +57,7 @@ def falling_back(prepare: Prepare, otherwise: Callable[[str], Prepare], what: st
             return prepare(phase, state, setting)
         except Exception as error:  # compilers raise anything
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            why = f"The eager engine runs the step as it is written, because it could not be {what}: {lines[0][:200]}"
+            why = f"The step runs as it is written, because it could not be {what}: {lines[0][:200]}"
             say(why)
             return otherwise(why)(phase, state, setting)
 
