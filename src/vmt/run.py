@@ -35,6 +35,9 @@ class DataSpec:
     source: str | None = None
     target: str | None = None
     target_test: str | None = None
+    label: str | None = None
+    image_size: list[int] | None = None
+    channels: int | None = None
 
     @property
     def name(self) -> str:

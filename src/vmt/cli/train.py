@@ -3,13 +3,14 @@
 import argparse
 import inspect
 import json
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from vmt.api import DEFAULT_ITERATIONS, radius_for
 from vmt.cli.fields import add_fields, given
-from vmt.data import TASKS, Task, domain, load_task, make_task, read_npz
+from vmt.cli.own import add_flags, choices, load_own, own_recipe, voice
+from vmt.data import TASKS, Task, load_task
 from vmt.errors import InputError
 from vmt.methods import METHODS
 from vmt.nets.spec import NETS
@@ -17,18 +18,19 @@ from vmt.recipes import PAPER, Recipe, decay_for, recipe_for, with_settings
 from vmt.run import DataSpec, RunSpec, check_same_run, execute, read_run
 from vmt.train.config import Config
 from vmt.train.progress import Progress
-from vmt.train.setting import sample_shape
 
 EXAMPLES = """examples:
   vmt train digits                                        the embedded task, no download
   vmt train mnist-svhn --data DATA --out runs/m2s         VMT as in the paper, with instance norm
   vmt train mnist-svhn --data DATA --dirt-t --seed 1      then DIRT-T, as in the paper
   vmt train mnist-svhn --data DATA --method vada --no-instance-norm
+  vmt train --source labelled/ --target unlabelled/       folders of pictures, one subfolder per class
   vmt train --source a.npz --target b.npz --iterations 5000
   vmt train --resume runs/m2s                             go on after a kill, to the same result
 
 DATA holds the official files, for example mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat; see vmt data --help.
-An .npz file holds the samples as x and, for the source, the labels as y.
+Your own data: a folder of pictures, a .csv of paths and labels, a .csv or .parquet of numeric features with a column
+of labels, an .npz with x and, for the source, y, or an .npy. The target needs no labels.
 """
 DATA = [field.name for field in fields(DataSpec)]
 CONFIG = [field.name for field in fields(Config)]
@@ -66,9 +68,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("task", nargs="?", help=f"one of {', '.join(TASKS)}; leave it out with --source and --target")
     own = parser.add_argument_group("data")
     own.add_argument("--data", metavar="DIR", help="folder of the task's official files")
-    own.add_argument("--source", metavar="FILE", help="your labelled source: an .npz with x and y")
-    own.add_argument("--target", metavar="FILE", help="your target: an .npz with x")
-    own.add_argument("--target-test", metavar="FILE", help="labelled target samples, to report the accuracy on")
+    add_flags(own)
     own.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/TASK-METHOD-SEED)")
     own.add_argument("--resume", metavar="RUN", type=Path, help="go on with this run; it knows its own settings")
     own.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
@@ -109,9 +109,11 @@ def begin(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
     data = DataSpec(**given(arguments, DATA))
     check_data(data)
-    task = load(data)
-    recipe = make_recipe(data, task, given(arguments, METHOD), bool(arguments.dirt_t))
+    task = load(data, voice(arguments.method), not arguments.no_cache)
+    recipe = make_recipe(data, task, given(arguments, METHOD), bool(arguments.dirt_t), arguments.device or "auto")
     recipe = replace(recipe, config=replace(recipe.config, **given(arguments, CONFIG)))
+    if data.task is None:
+        print(*choices(recipe, task), sep="\n")
     spec = RunSpec(data, recipe)
     return spec, task, arguments.out or default_folder(spec)
 
@@ -122,7 +124,7 @@ def go_on(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
         raise InputError("--out names a new run and --resume an old one: give one of them.")
     spec = read_run(arguments.resume)
     check_same_run(spec, given(arguments, [*DATA, *CONFIG, *METHOD, "dirt_t"]))
-    return spec, load(spec.data), arguments.resume
+    return spec, load(spec.data, voice(spec.recipe.method), not arguments.no_cache), arguments.resume
 
 
 def check_data(data: DataSpec) -> None:
@@ -130,24 +132,19 @@ def check_data(data: DataSpec) -> None:
         raise InputError(f"name a task ({', '.join(TASKS)}), or give your own data with --source and --target.")
     if data.task is not None and (data.source or data.target):
         raise InputError(f"the task {data.task} has its own data: leave out --source and --target, or the task.")
+    for name in ("target_test", "label", "image_size", "channels"):
+        if data.task is not None and getattr(data, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is for data of your own: leave it out for {data.task}.")
 
 
-def load(data: DataSpec) -> Task:
+def load(data: DataSpec, say: Callable[[str], None] = lambda note: None, cache: bool = True) -> Task:
     """The samples that a run is about."""
     if data.task is not None:
         return load_task(data.task, None if data.data is None else Path(data.data))
-    assert data.source is not None
-    assert data.target is not None
-    parts = {name: domain(*read_npz(Path(path)), name=path) for name, path in own_files(data).items()}
-    return make_task(parts["source"], parts["target"], target_test=parts.get("target_test"))
+    return load_own(data, say, cache)
 
 
-def own_files(data: DataSpec) -> dict[str, str]:
-    files = {"source": data.source, "target": data.target, "target_test": data.target_test}
-    return {name: path for name, path in files.items() if path is not None}
-
-
-def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool) -> Recipe:
+def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool, device: str) -> Recipe:
     """The task's recipe with what was asked for in its place."""
     asked = dict(asked)
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
@@ -155,7 +152,7 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool)
     if data.task == "digits" or in_paper:
         recipe = recipe_for(str(data.task), method, in_paper if instance_norm is None else instance_norm, dirt_t)
     else:
-        recipe = own_recipe(task, method, dirt_t)
+        recipe = own_recipe(task, method, dirt_t, device)
     if instance_norm is not None:
         recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
     if net is not None:
@@ -172,21 +169,6 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool)
         # A run cut short would otherwise end with an average of its beginnings.
         asked["decay"] = decay_for(asked["iterations"])
     return with_settings(recipe, {n: v for n, v in asked.items() if n in takes}, {**shared, **refine})
-
-
-def own_recipe(task: Task, method: str, dirt_t: bool) -> Recipe:
-    """Sensible settings for data that no recipe knows."""
-    if method not in METHODS:
-        raise InputError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}.")
-    radius = {"radius": radius_for(sample_shape(task))}
-    takes = inspect.signature(METHODS[method]).parameters
-    length = DEFAULT_ITERATIONS
-    settings: dict[str, Any] = {"iterations": length, **(radius if "radius" in takes else {})}
-    refine: dict[str, Any] | None = {"iterations": length, "interval": length // 10, **radius} if dirt_t else None
-    if refine is not None and method != "vmt":
-        refine["mix"] = None
-    config = Config(evaluate_every=500, checkpoint_every=500)
-    return Recipe(method, settings, refine, "small" if task.source.is_images else "mlp", {}, config)
 
 
 def default_folder(spec: RunSpec) -> Path:

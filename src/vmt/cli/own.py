@@ -1,0 +1,108 @@
+"""Data of one's own on the command line: what is read, what is chosen for it, and one line about each choice."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from vmt.api import DEFAULT_ITERATIONS, radius_for
+from vmt.data import Task
+from vmt.data.own import EVALUATION_ONLY, own_task
+from vmt.data.parts import Reading
+from vmt.errors import InputError
+from vmt.methods import METHODS, dirt_t
+from vmt.recipes import Recipe, decay_for
+from vmt.run import DataSpec
+from vmt.train.config import Config, torch_device
+from vmt.train.setting import sample_shape
+
+# On a CPU the thin network, for a few minutes: a few hundred iterations with a faster rate, more of them for more data.
+CPU_ITERATIONS, CPU_EPOCHS, CPU_LR = 600, 5, 3e-3
+WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t"}
+
+
+def add_flags(group: Any) -> None:
+    kinds = "a folder of pictures, a .csv, .parquet, .npz or .npy file"
+    group.add_argument("--source", metavar="PATH", help=f"your labelled source: {kinds}")
+    group.add_argument("--target", metavar="PATH", help="your target, likewise; it needs no labels")
+    group.add_argument("--target-test", metavar="PATH", help="labelled target samples, to report the accuracy on")
+    group.add_argument("--label", metavar="COLUMN", help="column of a table with the classes (default: label)")
+    group.add_argument(
+        "--image-size", metavar="N", type=int, nargs="+", help="height and width, or one side, to bring pictures to"
+    )
+    group.add_argument("--channels", type=int, choices=(1, 3), help="pictures in grey or in colour")
+    group.add_argument("--no-cache", action="store_true", help="neither use nor keep decoded pictures")
+
+
+def load_own(data: DataSpec, say: Callable[[str], None], cache: bool = True) -> Task:
+    """The samples of a run on one's own data."""
+    assert data.source is not None
+    assert data.target is not None
+    how = Reading(size_from(data.image_size), data.channels, data.label, cache)
+    task, notes = own_task(data.source, data.target, data.target_test, how)
+    for note in notes:
+        say(note)
+    return task
+
+
+def voice(method: str) -> Callable[[str], None]:
+    """Prints notes, and does not promise for a method what the method does not keep."""
+    if method != "target_only":
+        return print
+    return lambda note: print(note.replace(EVALUATION_ONLY, "target_only trains on target labels"))
+
+
+def size_from(sides: Sequence[int] | None) -> tuple[int, int] | None:
+    if sides is None:
+        return None
+    if len(sides) > 2:
+        raise InputError(f"--image-size has {len(sides)} numbers: give height and width, or one side of a square.")
+    return sides[0], sides[-1]
+
+
+def own_recipe(task: Task, method: str, with_dirt_t: bool, device: str) -> Recipe:
+    """Sensible settings for data that no recipe knows."""
+    if method not in METHODS:
+        raise InputError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}.")
+    images = task.source.is_images
+    thin = images and torch_device(device).type == "cpu"
+    length = cpu_iterations(max(len(task.source), len(task.target))) if thin else DEFAULT_ITERATIONS
+    radius = {"radius": radius_for(sample_shape(task))}
+    takes = inspect.signature(METHODS[method]).parameters
+    settings: dict[str, Any] = {"iterations": length, **(radius if "radius" in takes else {})}
+    if thin:
+        settings |= {"lr": CPU_LR, "decay": decay_for(length)}
+    refine: dict[str, Any] | None = {"iterations": length, "interval": length // 10, **radius} if with_dirt_t else None
+    if refine is not None and method != "vmt":
+        refine["mix"] = None
+    every = min(500, length // 6)
+    config = Config(evaluate_every=every, checkpoint_every=every)
+    return Recipe(method, settings, refine, "tiny" if thin else "small" if images else "mlp", {}, config)
+
+
+def cpu_iterations(samples: int) -> int:
+    return min(DEFAULT_ITERATIONS, max(CPU_ITERATIONS, CPU_EPOCHS * samples // Config.batch_size))
+
+
+def choices(recipe: Recipe, task: Task) -> Iterator[str]:
+    """What a run will do, a line each, with the flags that change it."""
+    defaults = {name: p.default for name, p in inspect.signature(METHODS[recipe.method]).parameters.items()}
+    used = {**defaults, **recipe.settings}
+    shape = "×".join(str(side) for side in sample_shape(task))
+    yield f"classes: {len(task.classes)}, {', '.join(task.classes[:8])}{', …' if len(task.classes) > 8 else ''}"
+    yield (
+        f"samples: {len(task.source)} of the source and {len(task.target)} of the target to train on, "
+        f"{len(task.source_test or ())} of the source held out"
+    )
+    yield f"network: {recipe.net}, for samples of {shape} (--net)"
+    rate = used["lr"] if "lr" in used else defaults["optimiser"].lr
+    yield f"iterations: {used['iterations']} of {recipe.method}, learning rate {rate:g} (--iterations, --lr)"
+    if weights := [f"{sign} {used[name]:g}" for name, sign in WEIGHTS.items() if name in used]:
+        yield f"weights: {', '.join(weights)} (--lambda-d, --lambda-s, --lambda-t)"
+    if "radius" in used:
+        yield f"radius of VAT: {used['radius']:.3g}, the paper's in proportion to the size of a sample (--radius)"
+    if recipe.dirt_t is not None:
+        refine = {**{n: p.default for n, p in inspect.signature(dirt_t).parameters.items()}, **recipe.dirt_t}
+        yield (
+            f"then DIRT-T: {refine['iterations']} iterations, a new teacher every {refine['interval']}, "
+            f"β {refine['beta']:g}, λ_t {refine['lambda_t']:g} (--dirt-t-iterations, --interval, --beta)"
+        )

@@ -1,0 +1,72 @@
+"""Results that are slow to compute, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vmt.data.stored import aside
+from vmt.errors import InputError
+
+Arrays = dict[str, NDArray[Any]]
+
+KEPT_DAYS = 30
+
+
+def cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "vmt" / "pictures"
+
+
+def cached(about: Any, compute: Callable[[], Arrays], use: bool = True) -> Arrays:
+    """What `compute` returns, or what it returned before for the same description `about`, a JSON value."""
+    if not use:
+        return compute()
+    path = cache_folder() / (hashlib.sha256(json.dumps(about).encode()).hexdigest()[:40] + ".npz")
+    arrays = _read(path)
+    if arrays is None:
+        arrays = compute()
+        _write(path, arrays)
+    return arrays
+
+
+def stamp(path: Path) -> tuple[str, int, int]:
+    """Changes whenever a file does."""
+    name = os.fsencode(path.absolute()).hex()
+    try:
+        status = path.stat()
+    except OSError:
+        return name, -1, -1
+    return name, status.st_size, status.st_mtime_ns
+
+
+def _read(path: Path) -> Arrays | None:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        os.utime(path)  # used today, and so kept
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+        return None
+    return arrays
+
+
+def _write(path: Path, arrays: Arrays) -> None:
+    # A cache that is full or forbidden costs time at the next start, and nothing else.
+    with contextlib.suppress(InputError, OSError):
+        with aside(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        oldest = time.time() - KEPT_DAYS * 24 * 3600
+        for other in path.parent.glob("*.npz"):
+            if other.stat().st_mtime < oldest:
+                other.unlink(missing_ok=True)

@@ -1,0 +1,128 @@
+"""Folders of pictures: one subfolder per class, or one heap without labels."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vmt.errors import InputError
+
+KINDS = "png jpg jpeg jpe jfif bmp dib gif tif tiff webp ppm pgm pbm pnm tga jp2 ico"
+SUFFIXES = frozenset(f".{kind}" for kind in KINDS.split())
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Pictures that are still files."""
+
+    name: str
+    files: tuple[Path, ...]
+    labels: tuple[str, ...] | None  # one class name per file, "" where it is not known
+    notes: tuple[str, ...] = ()
+    by_folder: bool = False  # the labels are names of subfolders, which need not be classes
+
+
+@dataclass
+class Found:
+    """What a walk through a folder has come across so far."""
+
+    files: list[Path] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+    other: int = 0
+    again: int = 0
+    broken: int = 0
+
+
+def list_folder(root: Path) -> Listing:
+    """The pictures under a folder, in the order of their names; the class is the uppermost subfolder."""
+    found = walk(root)
+    tops = {path: path.relative_to(root).parts for path in sorted(found.files)}
+    name = shown(root)
+    if not tops:
+        raise InputError(
+            f"{name} holds no pictures: give a folder with pictures in it, or with one subfolder of pictures per class."
+        )
+    notes = _notes(name, found)
+    loose = [path for path, parts in tops.items() if len(parts) == 1]
+    if loose and len(loose) < len(tops):
+        notes += (
+            f"{name} has {len(loose)} pictures beside its subfolders, so that the subfolders are not taken for classes",
+        )
+    if loose:
+        return Listing(name, tuple(tops), None, notes)
+    labels = tuple(class_name(parts[0]) for parts in tops.values())
+    empty = sorted({class_name(folder.name) for folder in found.folders if folder.parent == root} - set(labels))
+    if empty:
+        notes += (f"{name} has subfolders without pictures, which are no classes: {few(empty)}",)
+    return Listing(name, tuple(tops), labels, notes, by_folder=True)
+
+
+def walk(root: Path) -> Found:
+    """Every folder under a root once, whichever links lead to it, so that links in a circle come to an end."""
+    found = Found()
+    seen: set[tuple[int, int]] = set()
+    # Links wait until all else is read: a class folder must not be taken for a copy of a link to it.
+    folders, links = deque([root]), deque[Path]()
+    while folders or links:
+        folder = folders.popleft() if folders else links.popleft()
+        try:
+            status = folder.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                found.again += 1
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    _sort_out(entry, found, folders, links)
+        except OSError as error:
+            reason = error.strerror
+            raise InputError(f"{shown(folder)} cannot be read ({reason}): check its permissions.") from error
+    return found
+
+
+def _sort_out(entry: os.DirEntry[str], found: Found, folders: deque[Path], links: deque[Path]) -> None:
+    path = Path(entry.path)
+    try:
+        is_folder, is_file = entry.is_dir(), entry.is_file()
+    except OSError:  # a link to itself
+        is_folder = is_file = False
+    if entry.name.startswith("."):
+        found.other += 1
+    elif is_folder:
+        found.folders.append(path)
+        (links if entry.is_symlink() else folders).append(path)
+    elif is_file and path.suffix.lower() in SUFFIXES:
+        found.files.append(path)
+    elif entry.is_symlink() and not is_file:
+        found.broken += 1
+    else:
+        found.other += 1
+
+
+def _notes(name: str, found: Found) -> tuple[str, ...]:
+    counts = {
+        "hidden or other files that are no pictures": found.other,
+        "links to folders that were already read": found.again,
+        "links that lead nowhere": found.broken,
+    }
+    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return (f"left aside in {name}: {said}",) if said else ()
+
+
+def class_name(text: str) -> str:
+    """A name as a person reads it: the same letters are the same name, whichever system wrote them."""
+    return unicodedata.normalize("NFC", shown(text)).strip()
+
+
+def shown(text: Path | str) -> str:
+    """A name that can be printed and saved, even if its bytes are no text."""
+    return str(text).encode("utf-8", "replace").decode()
+
+
+def few(names: list[str], most: int = 3) -> str:
+    """The first few of many."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

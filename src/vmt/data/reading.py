@@ -1,0 +1,153 @@
+"""Many pictures at once: in threads, with progress, the damaged ones left out, and kept for the next time."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from vmt.data.cache import Arrays, cached, stamp
+from vmt.data.folders import Listing, few, shown
+from vmt.data.pictures import Size, TooLarge, decode, look
+from vmt.data.syn import usable_cores
+from vmt.errors import InputError
+
+T = TypeVar("T")
+
+# So many pictures, or so large a part of all, may be damaged.
+FEW, PART = 10, 0.01
+CHUNK = 32
+PATIENCE = 2.0  # seconds of reading before a bar is shown
+VERSION = 1  # of how pictures are decoded; another one makes what was kept useless
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """Pictures with the sizes that their files announce."""
+
+    listing: Listing
+    stamps: tuple[tuple[str, int, int], ...]
+    sizes: NDArray[np.int64]  # (N, 2), height and width; 0 where there is none
+    grey: NDArray[np.bool_]
+    faults: NDArray[np.str_]  # "" where the picture can be read
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        return np.equal(self.faults, "")
+
+
+def look_at(listing: Listing, cache: bool = True, progress: bool = True) -> Looked:
+    """The sizes and colours of all the pictures of a listing."""
+
+    def compute() -> Arrays:
+        results = list(_each(look, listing, progress))
+        return {
+            "sizes": np.array([(0, 0) if isinstance(r, str) else r.size for r in results], np.int64),
+            "grey": np.array([not isinstance(r, str) and r.grey for r in results]),
+            "faults": np.array([r if isinstance(r, str) else "" for r in results]),
+        }
+
+    stamps = tuple(stamp(path) for path in listing.files)
+    arrays = cached(["look", VERSION, PIL.__version__, stamps], compute, cache)
+    looked = Looked(listing, stamps, arrays["sizes"], arrays["grey"], arrays["faults"])
+    _refuse_too_many(listing, looked.faults)
+    return looked
+
+
+def read_pictures(
+    looked: Looked, size: Size, channels: int, cache: bool = True, progress: bool = True
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_], tuple[str, ...]]:
+    """Pixels (N, C, H, W) of the pictures that can be read, which of all these are, and what to say of the others."""
+    listing = looked.listing
+
+    def compute() -> Arrays:
+        x = np.empty((len(listing.files), channels, *size), np.uint8)
+        faults = list(looked.faults)
+        to_read = np.flatnonzero(looked.whole)
+        files = [listing.files[i] for i in to_read]
+        results = _each(lambda path: decode(path, size, channels), replace(listing, files=tuple(files)), progress)
+        for i, result in zip(to_read, results, strict=True):
+            if isinstance(result, str):
+                faults[i] = result
+            else:
+                x[i] = result
+        whole = np.array(faults) == ""
+        return {"x": x if whole.all() else x[whole], "faults": np.array(faults)}
+
+    arrays = cached(["pixels", VERSION, PIL.__version__, looked.stamps, size, channels], compute, cache)
+    faults: NDArray[np.str_] = arrays["faults"]
+    _refuse_too_many(listing, faults)
+    return arrays["x"], faults == "", _notes(listing, faults)
+
+
+def _each(work: Callable[[Path], T], listing: Listing, progress: bool) -> Iterator[T | str]:
+    """What `work` makes of every picture, in order; a word for its fault where it makes nothing."""
+
+    def portion(start: int) -> list[T | str]:
+        return [_attempt(work, path) for path in listing.files[start : start + CHUNK]]
+
+    total = len(listing.files)
+    bar: Any = tqdm(
+        total=total,
+        desc=f"reading {listing.name}",
+        unit="pictures",
+        delay=PATIENCE,
+        mininterval=0.1 if sys.stderr.isatty() else 15.0,
+        leave=False,
+        disable=not progress,
+    )
+    pool = ThreadPoolExecutor(min(8, usable_cores()))
+    try:
+        # Pillow warns of sizes and oddities that are dealt with here.
+        with bar, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for results in pool.map(portion, range(0, total, CHUNK)):
+                yield from results
+                bar.update(len(results))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _attempt(work: Callable[[Path], T], path: Path) -> T | str:
+    try:
+        return work(path)
+    except TooLarge:
+        return "too large"
+    except FileNotFoundError:
+        return "missing"
+    except PermissionError:
+        return "no permission"
+    except Exception:
+        # Pillow's decoders answer damaged bytes with almost any exception type, by where the damage lies.
+        return "damaged"
+
+
+def _refuse_too_many(listing: Listing, faults: NDArray[np.str_]) -> None:
+    bad = int((faults != "").sum())
+    if bad > max(FEW, PART * len(faults)) or bad == len(faults):
+        raise InputError(
+            f"{bad} of the {len(faults)} pictures of {listing.name} cannot be read: "
+            f"{_examples(listing, faults)}; repair or remove them."
+        )
+
+
+def _notes(listing: Listing, faults: NDArray[np.str_]) -> tuple[str, ...]:
+    bad = int((faults != "").sum())
+    if not bad:
+        return ()
+    said = _examples(listing, faults)
+    return (f"{bad} of the {len(faults)} pictures of {listing.name} cannot be read and are left out: {said}",)
+
+
+def _examples(listing: Listing, faults: NDArray[np.str_]) -> str:
+    named = zip(listing.files, faults, strict=True)
+    return few([f"{shown(path.name)} ({fault})" for path, fault in named if fault])

@@ -1,0 +1,150 @@
+"""Own data from the command line: trained, resumed, refused."""
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import vmt as vmt_package
+from tests.own_pictures import CLASSES, class_folders, giant_png, heap, picture, save
+from tests.test_docs import ROOT, blocks
+from vmt.cli.main import main
+from vmt.model import load
+
+SHORT = ["--iterations", "3", "--batch-size", "8", "--net", "tiny", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def vmt(*arguments: object) -> int:
+    try:
+        return main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        return int(str(ended.code))
+
+
+def test_two_folders_to_a_model_with_class_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = class_folders(tmp_path / "a"), class_folders(tmp_path / "b", shade=50)
+    run = tmp_path / "run"
+    assert vmt("train", "--source", source, "--target", target, "--out", run, *SHORT, "--image-size", 8, 12) == 0
+    said = capsys.readouterr().out
+    for words in (
+        "8×12 pixels, as asked for",
+        "target labels are used for evaluation only",
+        "classes: 3, golden retriever, кошка, 鳥",
+        "network: tiny",
+        "iterations: 3 of vmt",
+        "λ_d 0.01",
+        "radius of VAT",
+    ):
+        assert words in said
+    model = load(run)
+    assert tuple(model.classes) == CLASSES
+    assert model.preprocess.size == (8, 12)
+    out = tmp_path / "out.csv"
+    assert vmt("predict", run, target / "鳥" / "0.png", "--out", out) == 0
+    assert next(csv.DictReader(out.open(encoding="utf-8")))["class"] in CLASSES
+    assert vmt("evaluate", run) == 0
+    assert "of 30 samples" in capsys.readouterr().out
+    assert vmt("train", "--resume", run, "--image-size", 8, 12) == 0
+    assert json.loads((run / "run.json").read_text())["data"]["image_size"] == [8, 12]
+    save(source / "кошка" / "new.png", picture(1, 77))
+    assert vmt("train", "--resume", run) == 2
+    assert "have changed" in capsys.readouterr().err
+
+
+def test_a_method_that_trains_on_target_labels_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = class_folders(tmp_path / "a"), class_folders(tmp_path / "b", shade=50)
+    flags = ["--source", source, "--target", target, "--out", tmp_path / "run", *SHORT, "--no-cache"]
+    assert vmt("train", *flags, "--method", "target_only") == 0
+    said = capsys.readouterr().out
+    assert "evaluation only" not in said
+    assert "target_only trains on target labels" in said
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_table_to_a_model(tmp_path: Path) -> None:
+    for name, shift in (("a.csv", 0), ("b.csv", 1)):
+        rows = "".join(f"{i % 7 + shift},{i % 3},{'да' if i % 2 else 'no way'}\n" for i in range(40))
+        (tmp_path / name).write_text("x,z,answer\n" + rows, encoding="utf-8")
+    flags = ["--label", "answer", "--out", tmp_path / "run", "--iterations", 3, "--batch-size", 8]
+    assert vmt("train", "--source", tmp_path / "a.csv", "--target", tmp_path / "b.csv", *flags) == 0
+    assert tuple(load(tmp_path / "run").classes) == ("no way", "да")
+
+
+def test_the_python_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class_folders(tmp_path / "labelled")
+    heap(tmp_path / "unlabelled")
+    x = np.stack([picture(i % 3, i) for i in range(30)])
+    dataset = [(pixels, i % 3) for i, pixels in enumerate(x)]
+    loader = DataLoader(TensorDataset(torch.from_numpy(x), torch.full((30,), -1)), 8)
+    short = partial(vmt_package.adapt, iterations=2, net="tiny", batch_size=8, device="cpu", progress=False)
+    monkeypatch.setattr(vmt_package, "adapt", short)
+    monkeypatch.chdir(tmp_path)
+    names = {"vmt": vmt_package, "dataset": Classed(dataset), "loader": loader}
+    for block in blocks(ROOT / "docs" / "own-data.md"):
+        exec(block, names)
+        assert tuple(names["model"].classes) == CLASSES  # type: ignore[attr-defined]
+
+
+class Classed(list[object]):
+    classes = CLASSES
+
+
+def bad_target(folder: Path, fault: str) -> None:
+    if fault == "empty":
+        folder.mkdir()
+    elif fault == "strange class":
+        class_folders(folder, 2, [*CLASSES, "a strange fish"])
+    elif fault == "giant":
+        giant_png(folder / "giant.png")
+    elif fault == "loop":
+        folder.mkdir()
+        (folder / "loop").symlink_to(folder)
+    elif fault == "unreadable":
+        for path in heap(folder, 12).iterdir():
+            path.write_bytes(b"GIF89a")
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("empty", "holds no pictures"),
+        ("missing", "does not exist"),
+        ("strange class", "'a strange fish'"),
+        ("giant", "giant.png (too large)"),
+        ("loop", "holds no pictures"),
+        ("unreadable", "12 of the 12 pictures"),
+    ],
+)
+def test_bad_own_data(tmp_path: Path, fault: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bad_target(tmp_path / "b", fault)
+    assert vmt("train", "--source", class_folders(tmp_path / "a", 3), "--target", tmp_path / "b") == 2
+    said = capsys.readouterr().err
+    assert len(said.strip().splitlines()) == 1
+    assert said.startswith("vmt: ")
+    assert says in said
+    assert str(tmp_path / "b") in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--image-size", 1, 2, 3], "3 numbers"),
+        (["--image-size", 4], "5 pixels or more"),
+        (["--channels", 2], "--channels"),
+        (["digits", "--image-size", 8], "leave"),
+    ],
+)
+def test_bad_flags(tmp_path: Path, flags: list[object], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own = [] if "digits" in flags else ["--source", class_folders(tmp_path / "a", 3), "--target", tmp_path / "a"]
+    assert vmt("train", *flags, *own) == 2
+    assert says in capsys.readouterr().err

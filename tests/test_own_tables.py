@@ -1,0 +1,209 @@
+"""Lists of pictures, tables of features, NumPy files and torch datasets."""
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from tests.own_pictures import CLASSES, class_folders, picture, save
+from vmt.data import from_dataset, read_own
+from vmt.data.own import own_task
+from vmt.data.parts import Reading
+from vmt.errors import InputError
+
+QUIET = Reading(cache=False, progress=False)
+SPECIES = ("Iris setosa", "айва")
+
+
+def write(path: Path, rows: Iterable[Iterable[object]], delimiter: str = ",") -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    return path
+
+
+def pictures_csv(folder: Path, header: bool = True, labels: bool = True, name: str = "list.csv") -> Path:
+    rows: list[list[object]] = [["path", "label"][: 1 + labels]] if header else []
+    for i in range(12):
+        save(folder / "files" / f"{i}.png", picture(i % 3, i))
+        rows.append([f"files/{i}.png", CLASSES[i % 3]][: 1 + labels])
+    return write(folder / name, rows)
+
+
+def features(folder: Path, name: str = "a.csv", label: str = "label", known: int = 40) -> Path:
+    random = np.random.default_rng(0)
+    rows: list[list[object]] = [["height", label, "width"]]
+    rows += [[random.normal(k % 2), SPECIES[k % 2] if k < known else "", random.normal()] for k in range(40)]
+    return write(folder / name, rows)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_list_of_pictures(tmp_path: Path, header: bool) -> None:
+    own = read_own(pictures_csv(tmp_path, header), cache=False)
+    assert own.classes == CLASSES
+    assert own.domain.y is not None
+    assert own.domain.y.tolist() == [0, 1, 2] * 4
+    unlabelled = read_own(pictures_csv(tmp_path, header, labels=False, name="b.csv"), cache=False)
+    assert unlabelled.domain.y is None
+    assert torch.equal(unlabelled.domain.x, own.domain.x)
+
+
+def test_a_listed_picture_that_is_missing(tmp_path: Path) -> None:
+    path = pictures_csv(tmp_path)
+    (tmp_path / "files" / "3.png").unlink()
+    own = read_own(path, cache=False)
+    assert len(own.domain) == 11
+    assert "3.png (missing)" in own.notes[-1]
+
+
+def test_tables_with_columns_in_another_order(tmp_path: Path) -> None:
+    source = features(tmp_path)
+    target = write(tmp_path / "b.csv", [["width", "height", "other"], *([9 + i, i, 0] for i in range(5))], ";")
+    task, _ = own_task(source, target, how=QUIET)
+    assert task.classes == SPECIES
+    assert task.target.x.tolist() == [[i, 9 + i] for i in range(5)]
+
+
+def test_labels_by_the_name_of_their_column_and_on_a_part_only(tmp_path: Path) -> None:
+    how = Reading(label="species", cache=False, progress=False)
+    source, target = features(tmp_path, label="species"), features(tmp_path, "b.csv", "species", known=6)
+    task, notes = own_task(source, target, how=how)
+    assert len(task.target) == 40
+    assert task.target.y is None
+    assert task.target_test is not None
+    assert len(task.target_test) == 6
+    assert "6 labelled samples" in "".join(notes)
+    unlabelled = write(tmp_path / "c.csv", [["height", "width"], [1, 2], [2, 5]])
+    assert own_task(source, unlabelled, how=how)[0].target_test is None
+
+
+def test_classes_in_the_order_of_numbers(tmp_path: Path) -> None:
+    rows = [["x", "label"], *([i, n] for i, n in enumerate([10, 9, 2, 10, 9, 2]))]
+    assert read_own(write(tmp_path / "a.csv", rows)).classes == ("2", "9", "10")
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([], "is empty"),
+        ([["x", "label"]], "no rows"),
+        ([["x", "label"], [1, "a"], [2]], "row 3 .* 1 cells"),
+        ([["x", "label"], [1, "a"], ["red", "b"]], "row 3 .* 'red' instead of a number in the column 'x'"),
+        ([["x", "y", "label"], [1, "", "a"]], "row 2 .* nothing in the column 'y'"),
+        ([["x", "x"], [1, 2]], "two columns called 'x'"),
+        ([["x", "label"], [1, "a"], [2, ""]], "sample 2 .* no label"),
+        ([["x", "label"], [1, "a"], [2, "a"]], "only the class 'a'"),
+        ([["x", "kind"], [1, 1], [2, 2]], "no column 'label'.*--label"),
+        ([["path", "label"], ["", "a"]], "row 2 .* names no picture"),
+        ([["label"], ["a"]], "no column of numbers"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path: Path, rows: list[list[object]], says: str) -> None:
+    target = write(tmp_path / "b.csv", [["x"], [1], [2]])
+    with pytest.raises(InputError, match=says) as caught:
+        own_task(write(tmp_path / "a.csv", rows), target, how=QUIET)
+    assert str(tmp_path / "a.csv") in str(caught.value)
+
+
+def test_a_target_without_one_of_the_features(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lacks the column width"):
+        own_task(features(tmp_path), write(tmp_path / "b.csv", [["height"], [1], [2]]), how=QUIET)
+
+
+def test_parquet(tmp_path: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        (tmp_path / "a.parquet").write_bytes(b"PAR1")
+        with pytest.raises(InputError, match="pip install pyarrow"):
+            read_own(tmp_path / "a.parquet")
+        return
+    table = pyarrow.table({"x": [1.0, 2.0, 3.0], "label": ["b", "a", "b"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    own = read_own(tmp_path / "a.parquet")
+    assert own.classes == ("a", "b")
+    assert own.domain.x.tolist() == [[1.0], [2.0], [3.0]]
+
+
+def test_numpy_files(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    np.save(tmp_path / "target.npy", x)
+    np.savez(tmp_path / "source.npz", x=x, y=np.array(CLASSES[:2] * 10))
+    task, _ = own_task(tmp_path / "source.npz", tmp_path / "target.npy", how=QUIET)
+    assert task.classes == CLASSES[:2]
+    np.savez(tmp_path / "short.npz", x=x, y=np.array(CLASSES))
+    with pytest.raises(InputError, match="one name per sample"):
+        read_own(tmp_path / "short.npz")
+    with pytest.raises(InputError, match="not known here"):
+        read_own(write(tmp_path / "a.txt", [[1]]))
+
+
+def test_a_numpy_source_and_pictures_of_the_target(tmp_path: Path) -> None:
+    x = np.stack([picture(i % 3, i, (20, 16)) for i in range(30)])
+    np.savez(tmp_path / "a.npz", x=x, y=np.arange(30) % 3)
+    target = class_folders(tmp_path / "b", 2, "012")
+    task, _ = own_task(tmp_path / "a.npz", target, how=QUIET)
+    assert tuple(task.target.x.shape) == (6, 3, 20, 16)
+    assert task.target_test is not None
+    with pytest.raises(InputError, match="vectors"):
+        own_task(features(tmp_path, "t.csv"), target, how=QUIET)
+
+
+X, Y = torch.rand(10, 3, 8, 8), torch.arange(10) % 2
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(X)
+
+
+class Pictures(Dataset[tuple[object, int]]):
+    """As torchvision's datasets without a transform: pictures of Pillow, and a bare number."""
+
+    def __init__(self, size: int = 8) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> tuple[object, int]:
+        from PIL import Image
+
+        side = 8 if i else self.size
+        return Image.fromarray(picture(i % 2, i, (side, side))), i % 2
+
+
+def test_torch_datasets_and_loaders() -> None:
+    labelled: Dataset[tuple[torch.Tensor, ...]] = TensorDataset(X, Y)
+    for dataset in (labelled, DataLoader(labelled, 4), DataLoader(labelled, batch_size=None), zip(X, Y, strict=True)):
+        read = from_dataset(dataset)
+        assert torch.equal(read.x, X)
+        assert read.y is not None
+        assert torch.equal(read.y, Y)
+    assert from_dataset(labelled, labels=False).y is None
+    for dataset in (TensorDataset(X), Stream(), DataLoader(Stream(), 3), X):
+        read = from_dataset(dataset)
+        assert torch.equal(read.x, X)
+        assert read.y is None
+    assert tuple(from_dataset(Pictures()).x.shape) == (4, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        ([], "yields nothing"),
+        (7, "is a int"),
+        (Pictures(9), "different shapes"),
+        ([{"x": 1}], "dict"),
+        ([(1, 2, 3)], "tuple of 3"),
+        ([(X[0], 1), X[1]], "labels for 1 of 2"),
+        (["a", "b"], "yields a str"),
+    ],
+)
+def test_datasets_that_cannot_be_used(dataset: object, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        from_dataset(dataset)
