@@ -7,10 +7,24 @@
 
 __version__ = "0.1.0"
 
-from vmt import losses, methods
+from typing import TYPE_CHECKING, Any
+
+from vmt import export, losses, methods
 from vmt.api import adapt
 from vmt.errors import InputError
 from vmt.model import Model, load
 from vmt.train import Config
 
-__all__ = ["Config", "InputError", "Model", "adapt", "load", "losses", "methods"]
+if TYPE_CHECKING:
+    from vmt.estimator import VMTClassifier
+
+__all__ = ["Config", "InputError", "Model", "VMTClassifier", "adapt", "export", "load", "losses", "methods"]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn is slow to import, and only the estimator needs it.
+    if name == "VMTClassifier":
+        from vmt.estimator import VMTClassifier
+
+        return VMTClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 import vmt
-from vmt.cli import data, demo, inspect, paper, predict, train
+from vmt.cli import data, demo, export, inspect, paper, predict, train
 from vmt.engine import bench
 from vmt.errors import InputError
 
@@ -15,6 +15,7 @@ EXAMPLES = """examples:
   vmt train mnist-svhn --data DATA --dirt-t   the paper's recipe for MNIST → SVHN
   vmt train --source a.npz --target b.npz     your own data
   vmt predict RUN picture.png                 classes and probabilities as CSV
+  vmt export RUN                              one file for other programs, in ONNX
 """
 
 
@@ -35,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for module in (demo, train, predict, data, paper, bench, inspect):
+    for module in (demo, train, predict, export, data, paper, bench, inspect):
         module.add_commands(commands)
     return parser
 

@@ -16,6 +16,7 @@ from vmt.cli.train import load as load_data
 from vmt.data import read_npz
 from vmt.data.ranges import BYTES, UNIT
 from vmt.errors import InputError
+from vmt.exported import Exported, open_model
 from vmt.model import Model, load
 from vmt.run import read_run
 
@@ -23,6 +24,7 @@ PREDICT = """examples:
   vmt predict runs/demo/vmt seven.png three.jpg
   vmt predict runs/m2s images.npz --out predictions.csv
   vmt predict model.safetensors *.png | head
+  vmt predict model.onnx picture.png           a file that vmt export wrote
 
 A picture is one sample; an .npz file (key x) or .npy file holds many.
 """
@@ -35,7 +37,7 @@ EVALUATE = """examples:
 def add_commands(commands: Any) -> None:
     style = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = commands.add_parser("predict", help="classes and probabilities as CSV", epilog=PREDICT, **style)
-    parser.add_argument("model", type=Path, help="a run's folder or a saved model")
+    parser.add_argument("model", type=Path, help="a run's folder, a saved model, or an .onnx or .pt2 file")
     parser.add_argument("files", nargs="+", type=Path, help="pictures, .npz or .npy files")
     parser.add_argument("--out", type=Path, help="write the CSV here instead of to stdout")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
@@ -54,7 +56,7 @@ def add_commands(commands: Any) -> None:
 
 
 def predict(arguments: argparse.Namespace) -> int:
-    model = load(arguments.model, device=arguments.device)
+    model = open_model(arguments.model, device=arguments.device)
     if arguments.out is None:
         count = write_predictions(model, arguments.files, sys.stdout)
     else:
@@ -68,7 +70,7 @@ def predict(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def write_predictions(model: Model, files: list[Path], stream: Any) -> int:
+def write_predictions(model: Model | Exported, files: list[Path], stream: Any) -> int:
     """One row per sample: where it came from, the class, the probability of every class."""
     writer = csv.writer(stream)
     writer.writerow(["file", "index", "class", *(f"p({name})" for name in model.classes)])
@@ -81,7 +83,7 @@ def write_predictions(model: Model, files: list[Path], stream: Any) -> int:
     return count
 
 
-def read_samples(path: Path, model: Model, chunk: int = 4096) -> Iterator[tuple[int, Any]]:
+def read_samples(path: Path, model: Model | Exported, chunk: int = 4096) -> Iterator[tuple[int, Any]]:
     """The samples of a file in chunks, each with the index of its first."""
     if not path.is_file():
         raise InputError(f"{path} is not a file: give pictures, .npz or .npy files.")
@@ -98,7 +100,7 @@ def read_samples(path: Path, model: Model, chunk: int = 4096) -> Iterator[tuple[
         yield start, samples[start : start + chunk]
 
 
-def read_picture(path: Path, model: Model) -> Any:
+def read_picture(path: Path, model: Model | Exported) -> Any:
     """A picture in the channels and value range that the model was trained on."""
     if model.preprocess.size is None:
         raise InputError(f"{path} is a picture, but the model reads vectors: give an .npz or .npy file.")

@@ -1,0 +1,99 @@
+"""``vmt export``: a trained model as one file for other programs."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vmt.cli.train import load as load_data
+from vmt.data import read_npz
+from vmt.errors import InputError
+from vmt.export import Parity, export, input_of, reads_bytes
+from vmt.exported import FORMATS, ONNX
+from vmt.model import Model, load
+from vmt.run import RUN, read_run
+
+EXAMPLES = """examples:
+  vmt export runs/mine                                    writes runs/mine/model.onnx
+  vmt export runs/mine --format pt2 --out mine.pt2        for torch.export.load
+  vmt export model.safetensors --check images.npz         compares on samples of your own
+  vmt predict runs/mine/model.onnx picture.png            uses it here; elsewhere, onnxruntime alone will do
+
+The file takes samples as they are stored (images as bytes, N×H×W×C, any size; vectors as float32, N×F), preprocesses
+them itself and gives the probability of each class. Class names and a description of the input are in its metadata. It
+is written only if its probabilities equal the model's within 1e-4 on samples of the run's target.
+"""
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser(
+        "export",
+        help="a trained model as an ONNX or .pt2 file",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", type=Path, help="a run's folder or a saved model")
+    parser.add_argument("--format", choices=FORMATS, help=f"default: as --out is named, or {ONNX}")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: model.FORMAT beside the saved model")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="an .npz with samples x to compare on")
+    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    model = load(arguments.model, device="cpu")
+    format, out = destination(arguments)
+    samples, name = samples_to_check(arguments, model)
+    parity = export(model, out, format, samples)
+    print(sentence(model, out, parity, name))
+    if arguments.json:
+        print(json.dumps({"out": str(out), "format": format, **asdict(parity), "checked_on": name}))
+    return 0
+
+
+def destination(arguments: argparse.Namespace) -> tuple[str, Path]:
+    """Format and file, each told from the other where only one is given."""
+    out: Path | None = arguments.out
+    named = out.suffix[1:] if out is not None else None
+    format = arguments.format or named or ONNX
+    if named is not None and named != format:
+        raise InputError(f"{out} does not end in .{format}: name the file so, or leave out --format.")
+    if out is None:
+        folder = arguments.model if arguments.model.is_dir() else arguments.model.parent
+        out = folder / f"model.{format}"
+    return format, out
+
+
+def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, str]:
+    """Real samples where they can be had, and what they are."""
+    if arguments.check is not None:
+        return read_npz(arguments.check)[0], str(arguments.check)
+    if (arguments.model / RUN).is_file():
+        try:
+            task = load_data(read_run(arguments.model).data)
+        except InputError:  # a model outlives its data, and is to be exported all the same
+            return None, "random samples, as the run's data are not there"
+        samples = task.target_test or task.target
+        return as_stored(samples.x, model), samples.name
+    return None, "random samples"
+
+
+def as_stored(x: Tensor, model: Model) -> Tensor:
+    """A task's images are resized in floating point; a file that reads bytes gets them as a picture would hold them."""
+    return x.round().to(torch.uint8) if model.preprocess.size and reads_bytes(model.preprocess) else x
+
+
+def sentence(model: Model, out: Path, parity: Parity, name: str) -> str:
+    described = input_of(model.preprocess)
+    if model.preprocess.size is None:
+        reads = f"vectors (N, {described['features']})"
+    else:
+        reads = f"{described['dtype']} images (N, H, W, {described['channels']}) of any size"
+    return (
+        f"Wrote {out}: {reads} in, probabilities of {len(model.classes)} classes out.\n"
+        f"It differs from the model by at most {parity.difference:.1e} on {parity.samples} samples ({name})."
+    )

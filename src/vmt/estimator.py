@@ -1,0 +1,242 @@
+"""The library as a scikit-learn classifier."""
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import assert_all_finite, check_array, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from vmt.api import radius_for
+from vmt.data import Task, domain, make_task
+from vmt.errors import InputError
+from vmt.method import Method
+from vmt.methods import METHODS
+from vmt.model import OWN_MODULE, Model
+from vmt.nets.spec import NetSpec
+from vmt.nets.staged import Staged
+from vmt.recipes import Recipe, decay_for
+from vmt.train.config import Config, torch_device
+from vmt.train.loop import train
+from vmt.train.progress import Progress
+from vmt.train.setting import sample_shape
+
+
+class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier for an unlabelled target domain, trained on a labelled source domain as well.
+
+    >>> VMTClassifier().fit(Xs, ys, X_target=Xt).predict(Xt)  # doctest: +SKIP
+
+    Samples are vectors (N, F) or images (N, H, W), (N, H, W, C) or (N, C, H, W). A parameter that the method does not
+    take is left unused.
+
+    Parameters
+    ----------
+    method
+        A name that ``vmt methods`` lists, or a :class:`vmt.method.Method`, whose own settings then hold.
+    lambda_d, lambda_s, lambda_t
+        Weights of the domain-adversarial loss, of the penalties on the source and of those on the target.
+    radius
+        VAT's radius; None takes the paper's, brought to the number of values in a sample.
+    iterations, batch_size, lr
+        Length of the training, samples per domain in a batch, and Adam's learning rate.
+    dirt_t, beta, interval, dirt_t_iterations
+        Whether to refine with DIRT-T, the weight of its teacher, the iterations between two teachers (None: a tenth of
+        the phase) and its length (None: as many as before).
+    net, net_options
+        ``"auto"`` (an MLP for vectors, the paper's small CNN for images), a name of :data:`vmt.nets.spec.NETS`, or a
+        function that builds a network; what to build a named one with.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    random_state
+        An int makes ``fit`` repeatable.
+    verbose
+        Whether to show a progress bar.
+
+    Attributes
+    ----------
+    model_
+        The :class:`vmt.Model`, to save or to export.
+    classes_, n_features_in_
+        The labels in the order of ``predict_proba``'s columns, and the number of values in a sample.
+    """
+
+    def __init__(
+        self,
+        method: str | Method = "vmt",
+        *,
+        lambda_d: float = 1e-2,
+        lambda_s: float = 1.0,
+        lambda_t: float = 1e-2,
+        radius: float | None = None,
+        iterations: int = 2_000,
+        batch_size: int = 64,
+        lr: float = 1e-3,
+        dirt_t: bool = False,
+        beta: float = 1e-2,
+        interval: int | None = None,
+        dirt_t_iterations: int | None = None,
+        net: str | Callable[[], Staged] = "auto",
+        net_options: dict[str, Any] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.lambda_d = lambda_d
+        self.lambda_s = lambda_s
+        self.lambda_t = lambda_t
+        self.radius = radius
+        self.iterations = iterations
+        self.batch_size = batch_size
+        self.lr = lr
+        self.dirt_t = dirt_t
+        self.beta = beta
+        self.interval = interval
+        self.dirt_t_iterations = dirt_t_iterations
+        self.net = net
+        self.net_options = net_options
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X, y
+            Samples and labels of the source; without the arguments below, of the target as well.
+        sample_domain
+            One number per sample of X: positive for the source, negative for the target. Labels of target samples
+            are not looked at. In a ``Pipeline`` this is the way: both domains go through its steps.
+        X_target
+            Samples of the target, which need no labels.
+        """
+        if y is None:
+            raise InputError("VMTClassifier requires y to be passed, but the target y is None: give the labels.")
+        if sample_domain is not None and X_target is not None:
+            raise InputError("sample_domain and X_target both say what the target is: give one of them.")
+        X = self._checked(X, reset=True)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        source, target = X, X
+        if X_target is not None:
+            target = self._checked(X_target, reset=False)
+        elif sample_domain is not None:
+            is_source = source_rows(sample_domain, len(X))
+            source, target, y = X[is_source], X[~is_source], y[is_source]
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(
+                f"the labels have only one class, {self.classes_[0]}: give samples of two classes or more."
+            )
+        self.model_ = self._train(source, labels, target)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """The probability of each class, in the order of ``classes_``: (N, classes)."""
+        check_is_fitted(self)
+        return self.model_.to(torch_device(self.device)).predict_proba(self._checked(X, reset=False))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable label of each sample."""
+        check_is_fitted(self)
+        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
+        return labels
+
+    def _train(self, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any]) -> Model:
+        labelled = domain(source, labels, name="the source")
+        # Nothing is held out: what the loop watches is not reported, and small sets need every label.
+        task = make_task(
+            labelled,
+            domain(target, name="the target"),
+            source_test=labelled,
+            classes=[str(label) for label in self.classes_],
+        )
+        method = self._method(task)
+        name = self.net if isinstance(self.net, str) else OWN_MODULE
+        if name == "auto":
+            name = "small" if labelled.is_images else "mlp"
+        spec = NetSpec(name, sample_shape(task), len(task.classes), self.net_options or {})
+        build = self.net if callable(self.net) else spec.build
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        config = Config(seed=seed, batch_size=self.batch_size, device=self.device)
+        outcome = train(task, method, build, config, progress=Progress(self.verbose, label=method.name))
+        if not outcome.finished:
+            # The loop ends politely on Ctrl-C; half a fit must not pass for a whole one.
+            raise KeyboardInterrupt
+        if outcome.notes.collapsed:
+            warnings.warn(outcome.notes.collapsed, ConvergenceWarning, stacklevel=3)
+        self.n_iter_ = outcome.step
+        about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
+        return Model(outcome.network, spec, task.preprocess, task.classes, about)
+
+    def _method(self, task: Task) -> Method:
+        if self.iterations < 1:
+            raise InputError(f"iterations is {self.iterations}: give 1 or more.")
+        if isinstance(self.method, Method):
+            return self.method.with_iterations(self.iterations)
+        if self.method not in METHODS:
+            raise InputError(f"there is no method {self.method!r}: choose one of {', '.join(METHODS)}.")
+        radius = radius_for(sample_shape(task)) if self.radius is None else self.radius
+        asked = {"lambda_d": self.lambda_d, "lambda_s": self.lambda_s, "lambda_t": self.lambda_t, "radius": radius}
+        takes = inspect.signature(METHODS[self.method]).parameters
+        settings: dict[str, Any] = {name: value for name, value in asked.items() if name in takes}
+        settings |= {"iterations": self.iterations, "lr": self.lr, "decay": decay_for(self.iterations)}
+        refine: dict[str, Any] | None = None
+        if self.dirt_t:
+            length = self.dirt_t_iterations or self.iterations
+            refine = {"beta": self.beta, "lambda_t": self.lambda_t, "radius": radius, "iterations": length}
+            refine["interval"] = self.interval or max(1, length // 10)
+            if self.method != "vmt":
+                refine["mix"] = None
+        return Recipe(self.method, settings, refine).build()
+
+    def _checked(self, X: Any, reset: bool) -> NDArray[Any]:
+        """Finite numbers of the right shape, or the error that scikit-learn's users expect."""
+        if isinstance(X, torch.Tensor):
+            X = X.numpy(force=True)
+        if reset:
+            self._reads_images = getattr(X, "ndim", 2) in (3, 4)
+        if not self._reads_images:
+            vectors: NDArray[Any] = validate_data(self, X, reset=reset)
+            return vectors
+        images: NDArray[Any] = check_array(X, allow_nd=True)
+        if images.ndim == 2:
+            raise InputError(f"the classifier was trained on images, but X has shape {images.shape}: pass images.")
+        if reset:
+            self.n_features_in_ = int(np.prod(images.shape[1:]))
+        return images
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickle opens on a machine without the device that it was trained on."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        model = state.get("model_")
+        if model is not None and next(model.network.parameters()).device.type != "cpu":
+            state["model_"] = copy.deepcopy(model).to("cpu")
+        return state
+
+
+def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:
+    """Which samples are of the source."""
+    domains = column_or_1d(sample_domain)
+    if len(domains) != count:
+        raise InputError(f"sample_domain has {len(domains)} entries for {count} samples: give one per sample.")
+    if (domains == 0).any():
+        raise InputError("sample_domain has zeros: give positive numbers for the source, negative ones for the target.")
+    is_source: NDArray[np.bool_] = domains > 0
+    for part, missing in ((is_source, "positive entry, so no source"), (~is_source, "negative entry, so no target")):
+        if not part.any():
+            raise InputError(f"sample_domain has no {missing}: mark the source positive and the target negative.")
+    return is_source

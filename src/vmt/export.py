@@ -1,0 +1,232 @@
+"""A model as one file for other programs: ONNX, or a program of ``torch.export``.
+
+Preprocessing is inside: the file takes samples as they are stored and gives probabilities. Images come as (N, H, W, C),
+the way pictures are decoded, in any height and width; vectors as (N, F). The number of samples is free.
+"""
+
+import copy
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from vmt.data import Preprocess
+from vmt.data.ranges import BYTES, SIGNED, UNIT
+from vmt.errors import InputError
+from vmt.exported import EXTRA, FORMAT, FORMATS, INPUT, MISSING, ONNX, OUTPUT, VERSION, from_bytes
+from vmt.model import Model
+from vmt.train.checkpoint import write_atomically
+
+TOLERANCE = 1e-4
+MOST_CHECKED = 1000
+# The axes that are free, from the first on.
+AXES = ("batch", "height", "width")
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How an exported file was compared with its model, and how far apart the two are."""
+
+    samples: int
+    difference: float
+    """The largest difference of any probability."""
+
+
+def export(model: Model, path: str | Path, format: str | None = None, samples: Any = None) -> Parity:
+    """Write a model as an ``.onnx`` or ``.pt2`` file, once its probabilities are seen to equal the model's.
+
+    Parameters
+    ----------
+    model
+        A trained model; what is exported is its network in evaluation mode.
+    format
+        ``"onnx"`` or ``"pt2"``; by default the path's suffix.
+    samples
+        Real samples to compare on, as :meth:`vmt.Model.predict` takes them; without them, random ones.
+    """
+    path = Path(path)
+    format = format or path.suffix[1:]
+    if format not in FORMATS:
+        raise InputError(f"there is no export format {format!r}: choose one of {', '.join(FORMATS)}.")
+    # The file runs on CPUs, and a GPU's rounding of convolutions is no fault of the file.
+    model = Model(copy.deepcopy(model.network).cpu(), model.spec, model.preprocess, model.classes, model.about)
+    checked = some(random_samples(model.preprocess) if samples is None else samples)
+    program = traced(Deployed(model).eval(), example(model.preprocess))
+    content = (as_onnx if format == ONNX else as_pt2)(program, header_of(model))
+    parity = compared(model, from_bytes(content, format, str(path)).predict_proba, checked)
+    write_atomically(path, content)
+    return parity
+
+
+class Deployed(nn.Module):
+    """Stored samples in, probabilities out."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.network, self.size = model.network, model.preprocess.size
+        per_value = (-1,) if self.size is None else (-1, 1, 1)
+        for name in ("scale", "shift"):
+            self.register_buffer(name, torch.tensor(getattr(model.preprocess, name)).view(per_value))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        x = samples.to(torch.float32)
+        if self.size is not None:
+            # With antialias, enlarging is the same as without, so one formula serves every size.
+            x = F.interpolate(x.permute(0, 3, 1, 2), self.size, mode="bilinear", align_corners=False, antialias=True)
+        logits: Tensor = self.network(x * self.scale + self.shift)["logits"]
+        return logits.float().softmax(1)
+
+
+def traced(module: nn.Module, samples: Tensor) -> torch.export.ExportedProgram:
+    """The module as a graph, for any number of samples and, of images, any size."""
+    free = {axis: torch.export.Dim(name) for axis, name in enumerate(AXES[: 3 if samples.ndim == 4 else 1])}
+    try:
+        with quiet():
+            return torch.export.export(module, (samples,), dynamic_shapes=(free,))
+    except Exception as error:  # whatever the tracer makes of a network of the user's own
+        raise InputError(f"the network cannot be exported ({first_line(error)}): avoid branches on values.") from error
+
+
+def as_pt2(program: torch.export.ExportedProgram, header: dict[str, str]) -> bytes:
+    file = io.BytesIO()
+    with quiet():
+        torch.export.save(program, file, extra_files={EXTRA: json.dumps(header, ensure_ascii=False)})
+    return file.getvalue()
+
+
+def as_onnx(program: torch.export.ExportedProgram, header: dict[str, str]) -> bytes:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        if find_spec(package) is None:
+            raise InputError(MISSING.format(package))
+    try:
+        with quiet():
+            made = torch.onnx.export(program, dynamo=True, verbose=False, input_names=[INPUT], output_names=[OUTPUT])
+    except Exception as error:
+        raise InputError(f"the network cannot be written as ONNX ({first_line(error)}): try the format pt2.") from error
+    assert made is not None
+    proto: Any = made.model_proto
+    name_free_axes(proto.graph)
+    for key, value in header.items():
+        proto.metadata_props.add(key=key, value=value)
+    content: bytes = proto.SerializeToString()
+    return content
+
+
+def name_free_axes(graph: Any) -> None:
+    """Names that a reader of the file understands, in place of the tracer's; sizes inside the graph are not kept."""
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        for axis, name in zip(value.type.tensor_type.shape.dim, AXES, strict=False):
+            if axis.dim_param:
+                axis.dim_param = name
+
+
+def header_of(model: Model) -> dict[str, str]:
+    """What a program that gets the file alone has to know."""
+    described = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "classes": model.classes,
+        "input": input_of(model.preprocess),
+        "preprocess": model.preprocess.to_dict(),
+        "about": model.about,
+    }
+    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in described.items()}
+
+
+def input_of(preprocess: Preprocess) -> dict[str, Any]:
+    """The input in words and numbers."""
+    if preprocess.size is None:
+        return {"name": INPUT, "layout": "NF", "dtype": "float32", "features": preprocess.channels}
+    lowest, highest = value_limits(preprocess)
+    return {
+        "name": INPUT,
+        "layout": "NHWC",
+        "dtype": "uint8" if reads_bytes(preprocess) else "float32",
+        "range": [lowest, highest],
+        "channels": preprocess.channels,
+        "resized inside to": list(preprocess.size),
+    }
+
+
+def compared(model: Model, probabilities: Any, samples: Any) -> Parity:
+    """Refuses a file that does not say what its model says: on many samples together, and on one."""
+    pairs = [(probabilities(part), model.predict_proba(part)) for part in (samples, samples[:1])]
+    difference = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
+    if not difference <= TOLERANCE:  # nor may it be NaN
+        raise InputError(
+            f"the exported probabilities differ from the model's by up to {difference:.2g} (allowed: {TOLERANCE:.0e}), "
+            "so nothing was written: look for layers that are random or keep state in evaluation mode."
+        )
+    return Parity(len(samples), difference)
+
+
+def some(samples: Any) -> Any:
+    """At most a thousand samples, evenly spaced."""
+    samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
+    count = min(len(samples), MOST_CHECKED)
+    return samples[np.arange(count) * len(samples) // max(count, 1)]
+
+
+def random_samples(preprocess: Preprocess, count: int = 64) -> NDArray[Any]:
+    """Made-up samples in the range of real ones."""
+    random = np.random.default_rng(0)
+    if preprocess.size is None:
+        standard = random.standard_normal((count, preprocess.channels))
+        vectors: NDArray[Any] = (standard - np.array(preprocess.shift)) / np.array(preprocess.scale)
+        return vectors.astype(np.float32)
+    shape = (count, *preprocess.size, preprocess.channels)
+    lowest, highest = value_limits(preprocess)
+    if reads_bytes(preprocess):
+        return random.integers(0, 256, shape, dtype=np.uint8)
+    return random.uniform(lowest, highest, shape).astype(np.float32)
+
+
+def example(preprocess: Preprocess) -> Tensor:
+    """What the tracer looks at: as many samples as make no axis special, in a size that is resized."""
+    if preprocess.size is None:
+        return torch.zeros(3, preprocess.channels)
+    height, width = preprocess.size
+    kind = torch.uint8 if reads_bytes(preprocess) else torch.float32
+    return torch.zeros(3, height + 2, width + 3, preprocess.channels, dtype=kind)
+
+
+def reads_bytes(preprocess: Preprocess) -> bool:
+    return preprocess.scale == (BYTES.scale,)
+
+
+def value_limits(preprocess: Preprocess) -> tuple[int, int]:
+    return {BYTES.scale: (0, 255), UNIT.scale: (0, 1), SIGNED.scale: (-1, 1)}[preprocess.scale[0]]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Exporters talk about packages that are not needed here and about their own future."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")

@@ -1,0 +1,165 @@
+"""The library as a scikit-learn classifier."""
+
+import pickle
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, make_moons
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import vmt
+from vmt import VMTClassifier
+
+# A high learning rate makes up for few iterations.
+FAST = VMTClassifier(iterations=60, batch_size=32, lr=1e-2, device="cpu")
+BRIEF = VMTClassifier(iterations=5, batch_size=16, random_state=0)
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@parametrize_with_checks([FAST])
+def test_scikit_learns_own_checks(estimator: Any, check: Any, one_thread: None) -> None:
+    """All of them; none is expected to fail."""
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def moved() -> Arrays:
+    """Source samples, string labels and target samples."""
+    random = np.random.default_rng(0)
+    y = np.arange(80) % 3
+    x = 3 * random.standard_normal((3, 4))[y] + random.standard_normal((80, 4))
+    return x, np.array(["left", "middle one", "右"])[y], x[::-1] + 0.5
+
+
+def moons(angle: float, seed: int, moved: tuple[float, float] = (0, 0)) -> tuple[np.ndarray, np.ndarray]:
+    x, y = make_moons(300, noise=0.08, random_state=seed)
+    c, s = np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))
+    return (x - x.mean(0)) @ np.array([[c, s], [-s, c]]) + moved, y
+
+
+def test_it_adapts_to_moons_that_are_turned_and_moved(one_thread: None) -> None:
+    (xs, ys), (xt, _), (x_test, y_test) = moons(0, 0), moons(30, 1, (1, 0.5)), moons(30, 2, (1, 0.5))
+    # Mixing on the source is left out: a line between two ends of one moon crosses the other moon.
+    model = VMTClassifier(lambda_s=0, lambda_t=0.3, radius=0.2, iterations=300, lr=3e-3, random_state=0)
+    adapted = model.fit(xs, ys, X_target=xt).score(x_test, y_test)
+    unadapted = clone(model).set_params(method="source_only").fit(xs, ys, X_target=xt).score(x_test, y_test)
+    assert adapted > 0.9
+    assert adapted > unadapted + 0.15
+
+
+@pytest.mark.filterwarnings("ignore:.*collapsed")  # as source-only does here
+def test_it_adapts_a_table_in_a_pipeline(one_thread: None) -> None:
+    """Breast cancer, the target measured by an instrument that reads too high."""
+    table = load_breast_cancer()
+    order = np.random.default_rng(0).permutation(len(table.data))
+    x, y = table.data[order], np.array(["malignant", "benign"])[table.target[order]]
+    is_source = np.arange(len(x)) % 2 == 0
+    x[~is_source] = 1.3 * x[~is_source] + x.std(0)
+    masked = np.where(is_source, y, "unknown")
+    domains = np.where(is_source, 1, -2)
+    scores = {}
+    for method in ("source_only", "vmt"):
+        pipeline = make_pipeline(StandardScaler(), VMTClassifier(method, iterations=150, lr=3e-3, random_state=0))
+        pipeline.fit(x, masked, vmtclassifier__sample_domain=domains)
+        assert list(pipeline.classes_) == ["benign", "malignant"]
+        scores[method] = pipeline.score(x[~is_source], y[~is_source])
+    assert scores["vmt"] > 0.9
+    assert scores["vmt"] > scores["source_only"] + 0.1
+
+
+def test_the_three_ways_to_say_what_the_target_is(moved: Arrays) -> None:
+    xs, ys, xt = moved
+    by_target = clone(BRIEF).fit(xs, ys, X_target=xt).predict_proba(xt)
+    masked = np.concatenate([ys, np.full(len(xt), "-1")])
+    domains = np.repeat([1, -1], [len(xs), len(xt)])
+    by_domain = clone(BRIEF).fit(np.concatenate([xs, xt]), masked, sample_domain=domains)
+    np.testing.assert_array_equal(by_domain.predict_proba(xt), by_target)
+    assert list(by_domain.classes_) == ["left", "middle one", "右"]
+    assert by_domain.n_features_in_ == 4
+    by_itself = clone(BRIEF).fit(xs, ys).predict_proba(xs)
+    np.testing.assert_array_equal(by_itself, clone(BRIEF).fit(xs, ys, X_target=xs).predict_proba(xs))
+    assert (by_target != clone(BRIEF).set_params(random_state=1).fit(xs, ys, X_target=xt).predict_proba(xt)).any()
+
+
+@pytest.mark.filterwarnings("ignore:.*collapsed")  # five iterations are few
+def test_numeric_labels_with_gaps(moved: Arrays) -> None:
+    xs, ys, xt = moved
+    numbers = np.where(ys == "left", -7, 40)
+    model = clone(BRIEF).fit(xs, numbers, X_target=xt)
+    assert set(model.predict(xt)) <= {-7, 40}
+    masked = np.concatenate([numbers.astype(float), np.full(len(xt), np.nan)])
+    domains = np.repeat([1, -1], [len(xs), len(xt)])
+    again = clone(BRIEF).fit(np.concatenate([xs, xt]), masked, sample_domain=domains)
+    np.testing.assert_array_equal(again.predict(xt), model.predict(xt))
+
+
+@pytest.mark.parametrize("shape", [(40, 9, 8), (40, 9, 8, 3), (40, 3, 9, 8)])
+def test_images(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    y = np.array(["cat", "dog"])[np.arange(40) % 2]
+    model = clone(BRIEF).set_params(iterations=2, net="tiny").fit(x, y, X_target=torch.from_numpy(x))
+    assert model.predict_proba(x).shape == (40, 2)
+    assert model.n_features_in_ == np.prod(shape[1:])
+    assert model.model_.classes == ("cat", "dog")
+    with pytest.raises(ValueError, match="trained on images"):
+        model.predict(x.reshape(40, -1))
+
+
+def test_copies_on_disk_predict_the_same(moved: Arrays, tmp_path: Any) -> None:
+    xs, ys, xt = moved
+    model = clone(BRIEF).set_params(dirt_t=True).fit(xs, ys, X_target=xt)
+    assert model.n_iter_ == 10
+    joblib.dump(model, tmp_path / "model.joblib")
+    for again in (pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "model.joblib")):
+        np.testing.assert_array_equal(again.predict_proba(xt), model.predict_proba(xt))
+        assert again.get_params() == model.get_params()
+    assert not hasattr(clone(model), "model_")
+
+
+def test_grid_search_over_both_domains(moved: Arrays) -> None:
+    """The split takes sample_domain along with the rows."""
+    xs, ys, xt = moved
+    x, y = np.concatenate([xs, xt]), np.concatenate([ys, ys])
+    domains = np.where(np.arange(len(x)) % 2, 1, -1)
+    search = GridSearchCV(clone(BRIEF), {"lambda_t": [0.01, 0.1], "method": ["dann", "vmt"]}, cv=2)
+    search.fit(x, y, sample_domain=domains)
+    assert set(search.best_params_) == {"lambda_t", "method"}
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_a_method_of_ones_own(moved: Arrays) -> None:
+    xs, ys, xt = moved
+    model = clone(BRIEF).set_params(method=vmt.methods.vada(lambda_t=0.1)).fit(xs, ys, X_target=xt)
+    assert model.model_.about["method"] == "vada"
+
+
+@pytest.mark.parametrize(
+    ("fit", "params", "sentence"),
+    [
+        ({"sample_domain": [1, 0]}, {}, "one per sample"),
+        ({"sample_domain": [0] * 80}, {}, "zeros"),
+        ({"sample_domain": [2] * 80}, {}, "no target"),
+        ({"sample_domain": [-2] * 80}, {}, "no source"),
+        ({"sample_domain": [1] * 80, "X_target": [[0.0] * 4]}, {}, "give one of them"),
+        ({"X_target": np.zeros((5, 3))}, {}, "3 features"),
+        ({"X_target": np.zeros((5, 9, 9))}, {}, "dim 3"),
+        ({}, {"method": "vtm"}, "choose one of"),
+        ({}, {"method": "target_only"}, "target labels"),
+        ({}, {"net": "mpl"}, "perhaps mlp"),
+        ({}, {"iterations": 0}, "1 or more"),
+        ({}, {"batch_size": 1}, "2 or more"),
+        ({}, {"device": "abacus"}, "device"),
+    ],
+)
+def test_what_is_wrong_is_said(moved: Arrays, fit: Any, params: Any, sentence: str) -> None:
+    xs, ys, _ = moved
+    with pytest.raises(ValueError, match=sentence):
+        clone(BRIEF).set_params(**params).fit(xs, ys, **fit)
