@@ -3,7 +3,8 @@ r"""Directions in input space for virtual adversarial training: where to look, a
 import torch
 from torch import Tensor
 
-from vmt.losses import soft_cross_entropy, wide
+from vmt.losses import soft_cross_entropy
+from vmt.widths import wide
 
 # The authors' program floors the squared norm here, so that a vanishing gradient gives a step shorter than the radius
 # instead of one of arbitrary direction and full length.

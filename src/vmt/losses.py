@@ -11,10 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-def wide(x: Tensor) -> Tensor:
-    """At least single precision: logits of a bfloat16 network are worked on in float32."""
-    return x if x.dtype == torch.float64 else x.float()
+from vmt.widths import wide
 
 
 def soft_cross_entropy(probabilities: Tensor, logits: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from vmt.data import Domain
 from vmt.directions import slope
 from vmt.draws import Draws
-from vmt.losses import wide
 from vmt.method import Phase, Update
 from vmt.nets.convolution import halved
 from vmt.nets.norm import passes
@@ -25,6 +24,7 @@ from vmt.plan import Pass, plan
 from vmt.schedules import Number, Schedule
 from vmt.state import State
 from vmt.views import SLOPE, Batch, Node, Tap, View
+from vmt.widths import wide
 
 Metrics = dict[str, Tensor]
 

@@ -9,8 +9,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vmt.errors import InputError
 from vmt.nets.layers import FullPrecision, LinearBeforeNorm, initialised
-from vmt.nets.norm import BatchNorm, wide
+from vmt.nets.norm import BatchNorm
 from vmt.nets.staged import Staged
+from vmt.widths import wide
 
 # VAT's first step. Dropout and noise already turn the prediction, so next to nothing is enough; without them the
 # gradient vanishes at x itself, and in single precision the step must be a visible one.

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from vmt.nets.convolution import convolve
 from vmt.nets.fused import After
-from vmt.nets.norm import BatchNorm, wide
+from vmt.nets.norm import BatchNorm
 from vmt.nets.stem import Stem, serves_stem
+from vmt.widths import wide
 
 SLOPE = 0.1
 FEW = 32

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vmt.nets.fused import After, NormaliseActivate, forget_seeds, fusable
+from vmt.widths import wide
 
 # What the current forward call holds: the sizes of its passes and which of them update running statistics.
 # None outside `passes`: one pass that updates, like any other BatchNorm.
@@ -184,10 +185,6 @@ class NormaliseGroups(torch.autograd.Function):
             None,
             None,
         )
-
-
-def wide(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
 
 
 def grouped(x: Tensor, groups: int) -> Tensor:
