@@ -200,6 +200,8 @@ def test_a_model_outlives_its_data(run: Path, tmp_path: Path, capsys: pytest.Cap
     assert "random samples" in capsys.readouterr().out
     assert main(["export", str(moved), "--format", "onnx", "--out", str(tmp_path / "mine.pt2")]) == 2
     assert "does not end in .onnx" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "mine.pt2")]) == 2
+    assert "evaluate the run" in capsys.readouterr().err
 
 
 def test_the_example_needs_neither_torch_nor_this_library(files: Path, model: vmt.Model, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def input_of(preprocess: Preprocess) -> dict[str, Any]:
         "dtype": "uint8" if reads_bytes(preprocess) else "float32",
         "range": [lowest, highest],
         "channels": preprocess.channels,
-        "resized inside to": list(preprocess.size),
+        "resized_to": list(preprocess.size),
     }
 
 

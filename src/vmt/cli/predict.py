@@ -16,7 +16,7 @@ from vmt.cli.train import load as load_data
 from vmt.data import read_npz
 from vmt.data.ranges import BYTES, UNIT
 from vmt.errors import InputError
-from vmt.exported import Exported, open_model
+from vmt.exported import FORMATS, Exported, open_model
 from vmt.model import Model, load
 from vmt.run import read_run
 
@@ -117,6 +117,10 @@ def read_picture(path: Path, model: Model | Exported) -> Any:
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
+    if arguments.model.suffix[1:] in FORMATS:
+        raise InputError(
+            f"{arguments.model} is an exported file: evaluate the run or the saved model it was made from."
+        )
     model = load(arguments.model, device=arguments.device)
     x: Any
     y: Any
