@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.own_pictures import CLASSES, class_folders, giant_png, heap, picture, save
+from vmt.data import cache as cache_module
 from vmt.data import read_own
 from vmt.data import reading as module
 from vmt.data.own import EVALUATION_ONLY, own_task
@@ -49,6 +50,9 @@ def test_subfolders_of_the_target_that_are_no_classes(tmp_path: Path) -> None:
     task, notes = own_task(source, target, how=QUIET)
     assert task.target.y is None
     assert any("2024, 2025" in note and "unlabelled" in note for note in notes)
+    assert read_own(target, classes=CLASSES).domain.y is None
+    assert read_own(source, classes=CLASSES).domain.y is not None
+    assert read_own(class_folders(tmp_path / "c", 2, ["all of them"])).classes == ("all of them",)
 
 
 @pytest.mark.parametrize("labelled", ["target", "target_test"])
@@ -165,6 +169,34 @@ def test_a_second_reading_is_from_the_cache(tmp_path: Path, own_cache: Path, mon
     read_own(root, cache=False)
     read_own(root, image_size=(8, 8), cache=False)
     assert {file: file.read_bytes() for file in own_cache.rglob("*.npz")} == before
+
+
+def test_the_cache_forgets_what_was_used_longest_ago(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = heap(tmp_path / "a", 3)
+    read_own(root, image_size=(8, 8))
+    old = set(own_cache.rglob("*.npz"))
+    for path in old:
+        os.utime(path, (0, 0))
+    read_own(root, image_size=(9, 9))
+    pixels = {path for path in own_cache.rglob("*.npz") if path not in old}
+    assert pixels
+    assert len(old & set(own_cache.rglob("*.npz"))) == 1, "the sizes were used again, the pixels were not"
+    monkeypatch.setattr(cache_module, "KEPT_BYTES", max(path.stat().st_size for path in pixels))
+    read_own(root, image_size=(8, 9))
+    assert len(list(own_cache.rglob("*.npz"))) == 1
+
+
+def test_a_bar_only_when_reading_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = heap(tmp_path / "a", 40)
+    read_own(root, cache=False, progress=True)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(module, "PATIENCE", 0)
+    read_own(root, cache=False, progress=True)
+    assert f"reading {root}" in capsys.readouterr().err
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

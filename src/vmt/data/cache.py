@@ -21,7 +21,8 @@ from vmt.errors import InputError
 
 Arrays = dict[str, NDArray[Any]]
 
-KEPT_DAYS = 30
+# What was not used for so long goes, and what was used longest ago once all of it takes more room than this.
+KEPT_DAYS, KEPT_BYTES = 30, 8 * 2**30
 
 
 def cache_folder() -> Path:
@@ -62,11 +63,18 @@ def _read(path: Path) -> Arrays | None:
 
 
 def _write(path: Path, arrays: Arrays) -> None:
+    if sum(array.nbytes for array in arrays.values()) > KEPT_BYTES:
+        return
     # A cache that is full or forbidden costs time at the next start, and nothing else.
     with contextlib.suppress(InputError, OSError):
         with aside(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-        oldest = time.time() - KEPT_DAYS * 24 * 3600
-        for other in path.parent.glob("*.npz"):
-            if other.stat().st_mtime < oldest:
-                other.unlink(missing_ok=True)
+        _tidy(path.parent)
+
+
+def _tidy(folder: Path) -> None:
+    kept = 0
+    for path in sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_mtime, reverse=True):
+        kept += path.stat().st_size
+        if kept > KEPT_BYTES or time.time() - path.stat().st_mtime > KEPT_DAYS * 24 * 3600:
+            path.unlink(missing_ok=True)

@@ -47,11 +47,15 @@ def read_own(
     """
     how = Reading(image_size, channels, label, cache, progress)
     (part,), notes = read_parts([Path(path)], how)
+    if classes is not None:
+        part, said = _heap_if_no_classes(part, set(classes))
+        notes += said
     if part.y is None or _unknown(part.y).any():
         return Own(domain(part.x, name=part.name), (), notes)
     names = class_names(part) if classes is None else tuple(classes)
-    y = numbered(part, names)
-    return Own(domain(part.x, y, name=part.name), names or tuple(str(k) for k in range(int(y.max()) + 1)), notes)
+    own = domain(part.x, numbered(part, names), name=part.name)
+    assert own.y is not None
+    return Own(own, names or tuple(str(k) for k in range(int(own.y.max()) + 1)), notes)
 
 
 def own_task(
@@ -71,12 +75,11 @@ def own_task(
         row = int(np.flatnonzero(_unknown(first.y))[0]) + 1
         raise InputError(f"sample {row} of {first.name} has no label, and the source needs them: add it or remove it.")
     names = class_names(first)
+    if names is not None and len(names) < 2:
+        raise InputError(f"{first.name} has only the class {names[0]!r}: give it two classes or more.")
     second, *third = (_same_features(part, first) for part in parts[1:])
-    known = set(names or ()) or {str(number) for number in first.y.ravel().tolist()}
-    if second.by_folder and second.y is not None and known.isdisjoint(second.y.tolist()):
-        found = few(sorted(set(second.y.tolist())))
-        notes += (f"the subfolders of {second.name} ({found}) are none of the classes: it is taken as unlabelled",)
-        second = replace(second, y=None)
+    second, said = _heap_if_no_classes(second, set(names or map(str, first.y.ravel().tolist())))
+    notes += said
     test_part = third[0] if third else second
     test = _labelled(test_part, names)
     if third and test is None:
@@ -101,8 +104,6 @@ def class_names(part: Part) -> tuple[str, ...] | None:
     if not _is_names(part.y):
         return None
     names = {class_name(name) for name in part.y.tolist()}
-    if len(names) < 2:
-        raise InputError(f"{part.name} has only the class {few(list(names))!r}: give it two classes or more.")
     # 10 comes after 9.
     by_number = all(name.isdecimal() for name in names)
     return tuple(sorted(names, key=lambda name: (int(name) if by_number else 0, name)))
@@ -126,6 +127,15 @@ def numbered(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
             f"{known}): rename it, remove it, or add it to the source."
         )
     return np.array([number[name] for name in given], np.int64)
+
+
+def _heap_if_no_classes(part: Part, classes: set[str]) -> tuple[Part, tuple[str, ...]]:
+    """Subfolders of which none is a class sort by something else, and say nothing about labels."""
+    if not part.by_folder or part.y is None or not classes.isdisjoint(part.y.tolist()):
+        return part, ()
+    found = few(sorted(set(part.y.tolist())))
+    said = f"the subfolders of {part.name} ({found}) are none of the classes: it is taken as unlabelled"
+    return replace(part, y=None), (said,)
 
 
 def _labelled(part: Part, names: tuple[str, ...] | None) -> Domain | None:

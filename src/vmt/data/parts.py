@@ -139,7 +139,7 @@ def _size_of(first: Part | Looked) -> Size:
 
 
 def _multiple_of_4(side: float) -> int:
-    return max(SMALLEST_SIDE, 4 * round(side / 4))
+    return max(SMALLEST_SIDE, 4 * int(side / 4 + 0.5))
 
 
 def _channels_of(part: Part | Looked) -> int:
