@@ -109,6 +109,8 @@ def test_images_of_the_wrong_range_are_refused_when_predicting() -> None:
     with pytest.raises(vmt.InputError, match="multiply it by 255"):
         model.predict(x / np.float32(255))
     assert model.predict(np.resize(x, (4, 12, 12))).shape == (4,), "another size is resized"
+    with pytest.raises(vmt.InputError, match=r"reads images, but the input .* holds vectors"):
+        model.predict(x.reshape(40, 64))
 
 
 def test_target_labels_never_reach_an_unsupervised_method(moved_blobs: Arrays) -> None:

@@ -45,7 +45,7 @@ def test_the_watch(
     else:
         assert sentence is not None
         assert says in sentence
-        assert "--lambda-t" in sentence, "the remedy is named"
+        assert "lower lambda_t" in sentence, "the remedy is named"
 
 
 @pytest.fixture

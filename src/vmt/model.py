@@ -69,6 +69,11 @@ class Model:
 
     def _samples(self, x: Any, y: Any) -> Domain:
         samples = domain(x, y, name="the input")
+        if samples.is_images != (self.preprocess.size is not None):
+            kinds = ("vectors", "images") if self.preprocess.size is None else ("images", "vectors")
+            raise InputError(
+                f"this model reads {kinds[0]}, but the input of shape {tuple(samples.x.shape)} holds {kinds[1]}."
+            )
         if samples.is_images:
             expects_bytes = self.preprocess.scale == (BYTES.scale,)
             if expects_bytes and samples.x.is_floating_point() and len(samples) and extremes(samples)[1] <= 1:

@@ -12,7 +12,7 @@ PILED = 0.8
 FALLEN, WORTH_FALLING_FROM = 0.6, 0.5
 
 REMEDY = (
-    "lower --lambda-t (halve it; without instance norm the paper uses 0.01), or try another --seed: some runs collapse "
+    "lower lambda_t (halve it; without instance norm the paper uses 0.01), or try another seed: some runs collapse "
     "and others with the same settings do not"
 )
 
