@@ -73,6 +73,26 @@ def test_predict_writes_class_and_probabilities(run: Path, tmp_path: Path) -> No
         assert max(probabilities, key=lambda k: probabilities[k]) == row["class"]
 
 
+def test_pictures_are_read_as_in_training(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is transparent is white, and a camera held sideways is turned upright."""
+    ink = np.random.default_rng(0).integers(0, 256, (16, 16), dtype=np.uint8)
+    ink[:, :5] = 255
+    alpha = np.full_like(ink, 255)
+    alpha[:, :5] = 0
+    unseen = np.where(alpha == 0, 0, ink)
+    Image.fromarray(ink).save(tmp_path / "plain.png")
+    Image.fromarray(np.stack([unseen, alpha], 2), "LA").save(tmp_path / "transparent.png")
+    turned = Image.fromarray(np.ascontiguousarray(np.rot90(ink)))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90° clockwise
+    turned.save(tmp_path / "turned.png", exif=exif)
+    names = ("plain", "transparent", "turned")
+    assert main(["predict", str(run), *(str(tmp_path / f"{name}.png") for name in names)]) == 0
+    rows = [row[3:] for row in csv.reader(capsys.readouterr().out.splitlines())][1:]
+    assert rows[1] == rows[0]
+    assert rows[2] == rows[0]
+
+
 def test_evaluate_agrees_with_the_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--json"]) == 0
     judged = json.loads(capsys.readouterr().out.strip().splitlines()[-1])

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
 from vmt.cli.train import load as load_data
 from vmt.data import read_npz
+from vmt.data.pictures import TooLarge, decode
 from vmt.data.ranges import BYTES, UNIT
 from vmt.errors import InputError
 from vmt.exported import FORMATS, Exported, open_model
@@ -105,12 +105,14 @@ def read_picture(path: Path, model: Model | Exported) -> Any:
     if model.preprocess.size is None:
         raise InputError(f"{path} is a picture, but the model reads vectors: give an .npz or .npy file.")
     try:
-        with Image.open(path) as image:
-            pixels = np.array(image.convert("L" if model.preprocess.channels == 1 else "RGB"))
-    except (UnidentifiedImageError, OSError) as error:
+        # As in training: upright, on white where transparent, in 8 bits.
+        decoded = decode(path, model.preprocess.size, model.preprocess.channels)
+    except Exception as error:  # damaged files make Pillow raise almost anything
+        reason = f" ({error})" if isinstance(error, TooLarge) else ""
         raise InputError(
-            f"{path} is not a readable picture: give a PNG, a JPEG or another format of Pillow."
+            f"{path} is not a readable picture{reason}: give a PNG, a JPEG or another format of Pillow."
         ) from error
+    pixels = decoded[0] if len(decoded) == 1 else decoded.transpose(1, 2, 0)
     if model.preprocess.scale == (BYTES.scale,):
         return pixels
     return pixels / np.float32(255) if model.preprocess.scale == (UNIT.scale,) else pixels / np.float32(127.5) - 1
