@@ -12,7 +12,7 @@ from vmt.errors import InputError
 from vmt.family import CLASSIFIER, SOURCE, TARGET
 from vmt.method import Average, CopyRole, Event, Method, Network, Phase, Term, Update
 from vmt.nets.staged import Staged
-from vmt.plan import Pass, depth, plan
+from vmt.plan import Pass, depth, plan, reads_stream
 from vmt.step import step
 from vmt.views import Labels, Mix, Pairs, Parameter, View
 
@@ -204,6 +204,15 @@ def test_pairs_of_one_batch_are_the_same_wherever_they_are_read() -> None:
     assert Mix(SOURCE, Pairs(SOURCE)) == Mix(SOURCE, Pairs(SOURCE))
     assert Pairs(SOURCE) != Pairs(TARGET)
     assert hash(Labels(SOURCE)) == hash(Labels(SOURCE))
+
+
+def test_which_streams_an_update_sees() -> None:
+    (plain,) = methods.source_only().phases[0].updates
+    assert reads_stream(plain, "source")
+    assert not reads_stream(plain, "target")
+    (watched,) = methods.source_only(statistics="target").phases[0].updates
+    assert reads_stream(watched, "target"), "a view that is only kept counts"
+    assert all(reads_stream(update, "target") for update in methods.vmt().updates())
 
 
 def test_a_copy_cannot_be_optimised() -> None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from vmt.errors import InputError
 from vmt.method import Update
-from vmt.views import SLOPE, Node, Tap, View
+from vmt.views import SLOPE, Batch, Node, Tap, View
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,16 @@ def taps_below(node: Node | View) -> Iterator[Tap]:
         yield from taps_below(child)
     if isinstance(node, Tap):
         yield node
+
+
+def reads_stream(update: Update, stream: str) -> bool:
+    """Whether an update sees anything of a stream."""
+
+    def below(node: Node | View) -> bool:
+        return (isinstance(node, Batch) and node.stream == stream) or any(below(child) for child in node.reads)
+
+    nodes: list[Node | View] = [node for term in update.terms for node in term.reads]
+    return any(below(node) for node in [*nodes, *update.keep])
 
 
 def depth(view: View) -> int:

@@ -17,6 +17,7 @@ from vmt.evaluate import Judgement, judge
 from vmt.events import run_events
 from vmt.method import Method, Phase
 from vmt.nets.staged import Staged
+from vmt.plan import reads_stream
 from vmt.state import build_state
 from vmt.train.checkpoint import load_latest, save_checkpoint
 from vmt.train.collapse import collapse_in
@@ -99,7 +100,10 @@ def train(
         notes.best_source = max(notes.best_source, source_accuracy or 0.0)
         log.write({"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)})
         late = done - begin > max(TIME_TO_LEARN, phase.iterations // 4)
-        sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), late)
+        # A method that never sees the target may well pile it on one class: that is the shift, not a collapse.
+        sentence = None
+        if any(reads_stream(update, "target") for update in phase.updates):
+            sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), late)
         if sentence and not notes.collapsed:
             notes.collapsed = f"at iteration {done} {sentence}"
             progress.say(notes.collapsed)
