@@ -89,10 +89,14 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(unbroken: Path, tmp_p
     assert weights(run) == weights(unbroken / "run")
 
 
-def test_resuming_a_finished_run_changes_nothing(unbroken: Path, tmp_path: Path) -> None:
+def test_resuming_goes_on_instead_of_beginning_again(unbroken: Path, tmp_path: Path) -> None:
+    """A mark in an old record survives: beginning again would give the same weights, and write the record anew."""
     run = tmp_path / "run"
     shutil.copytree(unbroken / "run", run)
+    first, *rest = records(run)
+    lines = [json.dumps(record) + "\n" for record in ({**first, "mark": 1}, *rest)]
+    (run / "log.jsonl").write_text("".join(lines))
     done = vmt("train", "--resume", run)
     assert done.returncode == 0, done.stderr
     assert weights(run) == weights(unbroken / "run")
-    assert records(run) == records(unbroken / "run")
+    assert records(run) == [{**first, "mark": 1}, *rest]
