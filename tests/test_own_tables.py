@@ -1,12 +1,15 @@
 """Lists of pictures, tables of features, NumPy files and torch datasets."""
 
 import csv
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
+from pyarrow import parquet
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tests.own_pictures import CLASSES, class_folders, picture, save
@@ -114,19 +117,40 @@ def test_a_target_without_one_of_the_features(tmp_path: Path) -> None:
 
 
 def test_parquet(tmp_path: Path) -> None:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        (tmp_path / "a.parquet").write_bytes(b"PAR1")
-        with pytest.raises(InputError, match="pip install pyarrow"):
-            read_own(tmp_path / "a.parquet")
-        return
-    table = pyarrow.table({"x": [1.0, 2.0, 3.0], "label": ["b", "a", "b"]})
-    parquet.write_table(table, tmp_path / "a.parquet")
+    names = pyarrow.array([SPECIES[0], SPECIES[1], None]).dictionary_encode()
+    table = pyarrow.table({"x": [1.0, 2.5, 3.0], "label": names, "n": pyarrow.array([7, 8, 9], pyarrow.int8())})
+    parquet.write_table(table.slice(0, 2), tmp_path / "a.parquet")
     own = read_own(tmp_path / "a.parquet")
-    assert own.classes == ("a", "b")
-    assert own.domain.x.tolist() == [[1.0], [2.0], [3.0]]
+    assert own.classes == SPECIES
+    assert own.domain.x.tolist() == [[1.0, 7.0], [2.5, 8.0]]
+    parquet.write_table(table, tmp_path / "b.parquet")
+    task, _ = own_task(features_parquet(tmp_path), tmp_path / "b.parquet", how=QUIET)
+    assert len(task.target) == 3
+    assert task.target_test is not None
+    assert len(task.target_test) == 2, "a missing value is a label that is not known"
+
+
+def features_parquet(folder: Path) -> Path:
+    columns = {"n": list(range(20)), "x": [0.5 * k for k in range(20)], "label": [SPECIES[k % 2] for k in range(20)]}
+    parquet.write_table(pyarrow.table(columns), folder / "source.parquet")
+    return folder / "source.parquet"
+
+
+def test_parquet_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = features_parquet(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"source\.parquet is not a readable Parquet file"):
+        read_own(path)
+    parquet.write_table(pyarrow.table({"x": pyarrow.array([], pyarrow.float32())}), path)
+    with pytest.raises(InputError, match="no rows"):
+        read_own(path)
+    parquet.write_table(pyarrow.table({"x": ["red"]}), path)
+    with pytest.raises(InputError, match="'red' instead of a number in the column 'x'"):
+        read_own(path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pip install 'vmt\[parquet\]'"):
+        read_own(path)
 
 
 def test_numpy_files(tmp_path: Path) -> None:
@@ -140,6 +164,22 @@ def test_numpy_files(tmp_path: Path) -> None:
         read_own(tmp_path / "short.npz")
     with pytest.raises(InputError, match="not known here"):
         read_own(write(tmp_path / "a.txt", [[1]]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damage_anywhere_in_an_archive_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.zeros((4, 3), np.float32), y=np.arange(4))
+    whole = path.read_bytes()
+    said = []
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            read_own(path)
+        except InputError as error:
+            said.append(str(error))
+    assert len(said) > len(whole) // 2
+    assert all(str(path) in sentence for sentence in said)
 
 
 def test_a_numpy_source_and_pictures_of_the_target(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ import hashlib
 import json
 import os
 import time
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vmt.data.files import DAMAGED_NPZ
 from vmt.data.stored import aside
 from vmt.errors import InputError
 
@@ -57,7 +56,7 @@ def _read(path: Path) -> Arrays | None:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         os.utime(path)  # used today, and so kept
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+    except DAMAGED_NPZ:
         return None
     return arrays
 

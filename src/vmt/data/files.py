@@ -12,6 +12,20 @@ from numpy.typing import NDArray
 
 from vmt.errors import InputError
 
+# What a damaged archive raises, by where the damage lies. AttributeError: it is a bare .npy. RuntimeError: a flipped
+# bit says that it is encrypted, or compressed in some new way.
+DAMAGED_NPZ = (
+    OSError,
+    ValueError,
+    EOFError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
 
 def read_npz(path: Path | str) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Samples ``x`` and, where there are any, labels ``y`` of a NumPy archive."""
@@ -20,10 +34,10 @@ def read_npz(path: Path | str) -> tuple[NDArray[Any], NDArray[Any] | None]:
         with np.load(path, allow_pickle=False) as archive:
             keys = list(archive.files)
             arrays = {key: archive[key] for key in ("x", "y") if key in keys}
-    except AttributeError as error:  # a bare .npy loads as an array, which has no keys and no context
-        raise _npz_error(path) from error
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise _npz_error(path) from error
+    except DAMAGED_NPZ as error:
+        raise InputError(
+            f"{path} is not a readable .npz archive of plain arrays: save it with numpy.savez(path, x=…, y=…)."
+        ) from error
     if "x" not in arrays:
         found = ", ".join(keys) or "nothing"
         raise InputError(f"{path} has no array 'x' (it holds: {found}): save it with numpy.savez(path, x=…, y=…).")
@@ -37,9 +51,3 @@ def existing_file(path: Path, remedy: str) -> Path:
     if not path.exists():
         raise InputError(f"{path} does not exist: {remedy}.")
     return path
-
-
-def _npz_error(path: Path) -> InputError:
-    return InputError(
-        f"{path} is not a readable .npz archive of plain arrays: save it with numpy.savez(path, x=…, y=…)."
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from vmt.data.archives import unpack
 from vmt.data.benchmarks import Split, known_split
-from vmt.data.files import existing_file
+from vmt.data.files import DAMAGED_NPZ, existing_file
 from vmt.errors import InputError
 
 STL_CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
@@ -102,16 +100,7 @@ def _read_small(path: Path, split: Split) -> StlSamples:
         with np.load(path, allow_pickle=False) as archive:
             held = split if f"x_{split}" in archive.files else "train"
             arrays = {part: archive[f"{part}_{held}"] for part in "xy"}
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except DAMAGED_NPZ as error:
         raise InputError(f"{path} is damaged or does not hold the arrays x_train and y_train: {REMEDY}.") from error
     images, labels = arrays["x"], arrays["y"]
     if images.ndim != 4 or images.shape[1:] != (32, 32, 3) or images.dtype != np.uint8 or not len(images):

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.benchmarks import Split
-from vmt.data.files import existing_file, read_npz
+from vmt.data.files import DAMAGED_NPZ, existing_file, read_npz
 from vmt.errors import InputError
 
 Chunk = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -97,16 +96,7 @@ def read_made(path: Path, remedy: str) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             made: dict[str, Any] = json.loads(str(archive["made"]))
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except DAMAGED_NPZ as error:
         raise InputError(f"{path} is damaged or was not built by vmt: {remedy}.") from error
     return made
 

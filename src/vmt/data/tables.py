@@ -60,7 +60,7 @@ def read_parquet(path: Path, label: str | None = None) -> Table:
         pyarrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
     except ImportError as error:
-        raise InputError(f"{path} needs the package pyarrow: run pip install pyarrow, or save it as CSV.") from error
+        raise InputError(f"{path} needs the package pyarrow: pip install 'vmt[parquet]', or save it as CSV.") from error
     try:
         columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
     except (pyarrow.ArrowException, OSError) as error:
