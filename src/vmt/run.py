@@ -22,6 +22,7 @@ from vmt.train.config import Config
 from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
+from vmt.train.tensorboard import summary_writer
 
 RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
 
@@ -71,6 +72,8 @@ def execute(
 ) -> dict[str, Any]:
     """Carry out a run on its task, in a folder, and return its summary. ``budget`` is in seconds."""
     method = spec.recipe.build()
+    if spec.recipe.config.tensorboard:
+        summary_writer()  # refuses before anything is written
     print_of_data = fingerprint(task)
     if resume:
         check_same_data(out, print_of_data)

@@ -47,6 +47,9 @@ class Config:
     stop_on_collapse: bool = False
     """End the run when it collapses, instead of only saying so."""
 
+    tensorboard: bool = False
+    """Show the log in TensorBoard too: event files in RUN/tensorboard. Needs vmt[tensorboard]."""
+
     def __post_init__(self) -> None:
         for name in ("batch_size", "log_every", "evaluate_every", "checkpoint_every"):
             least = 2 if name == "batch_size" else 1

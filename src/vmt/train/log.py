@@ -7,15 +7,17 @@ from typing import Any
 from torch import Tensor
 
 from vmt.train.checkpoint import write_atomically, writing
+from vmt.train.tensorboard import Mirror
 
 LOG = "log.jsonl"
 
 
 class Log:
-    """Appends records to a file, if there is one, and remembers them."""
+    """Appends records to a file, if there is one, and remembers them; ``tensorboard`` shows them there too."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, tensorboard: bool = False) -> None:
         self.path = None if folder is None else folder / LOG
+        self.mirror = Mirror(folder) if tensorboard and folder is not None else None
         self.records: list[dict[str, Any]] = []
 
     def rewind(self, step: int) -> None:
@@ -25,12 +27,16 @@ class Log:
         self.records = [record for record in read_log(self.path) if record["step"] <= step]
         lines = "".join(json.dumps(record) + "\n" for record in self.records)
         write_atomically(self.path, lines.encode())
+        if self.mirror is not None:
+            self.mirror.restart(self.records)
 
     def write(self, record: dict[str, Any]) -> None:
         self.records.append(record)
         if self.path is not None:
             with writing(self.path), self.path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
+        if self.mirror is not None:
+            self.mirror.write(record)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

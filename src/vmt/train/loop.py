@@ -78,7 +78,7 @@ def train(
     state = build_state(method, network, sample_shape(task), config.seed, device)
     setting = make_setting(task, method, state, config)
     engine = make_engine(config.engine, state, setting, config.seed, method.iterations, progress.say)
-    log, notes = Log(out), Notes()
+    log, notes = Log(out, config.tensorboard), Notes()
     if out is not None and resume and (found := load_latest(out / CHECKPOINTS)):
         tensors, saved, said = found
         state.restore_(tensors)
