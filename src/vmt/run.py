@@ -1,9 +1,11 @@
 """A run on disk: what was asked for, what came of it, and how to go on with it.
 
 A run folder holds ``run.json`` (task, recipe, environment), ``log.jsonl``, ``checkpoints/``, and, once it is finished,
-``model.safetensors``, ``curves.png`` and ``summary.json``.
+``model.safetensors``, ``curves.png`` and ``summary.json``. A run of several phases also keeps the model that each but
+the last ended with, as ``model_PHASE.safetensors``.
 """
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +18,7 @@ from vmt.errors import InputError
 from vmt.figures import draw_curves
 from vmt.model import Model
 from vmt.nets.spec import NetSpec
+from vmt.nets.staged import Staged
 from vmt.recipes import Recipe
 from vmt.train.checkpoint import write_atomically, writing
 from vmt.train.config import Config
@@ -69,8 +72,10 @@ def execute(
     resume: bool = False,
     progress: Progress | None = None,
     budget: float | None = None,
+    until: str | None = None,
 ) -> dict[str, Any]:
-    """Carry out a run on its task, in a folder, and return its summary. ``budget`` is in seconds."""
+    """Carry out a run on its task, in a folder, and return its summary. ``budget`` is in seconds; ``until`` names the
+    phase after which to stop; either way it can be gone on with."""
     method = spec.recipe.build()
     if spec.recipe.config.tensorboard:
         summary_writer()  # refuses before anything is written
@@ -80,11 +85,20 @@ def execute(
     else:
         start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": environment()})
     net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
-    outcome = train(task, method, net.build, spec.recipe.config, out, resume, progress, budget)
+
+    def save_model(network: Staged, path: Path, about: dict[str, Any]) -> None:
+        Model(network, net, task.preprocess, task.classes, about).save(path)
+
+    def phase_ended(phase: str, network: Staged) -> None:
+        if phase != method.phases[-1].name:
+            # A copy: a model is put into evaluation mode, and training goes on with this one.
+            save_model(copy.deepcopy(network), out / f"model_{phase}.safetensors", {"run": str(out), "phase": phase})
+
+    config = spec.recipe.config
+    outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
     summary = summarise(spec, outcome, out)
     if outcome.finished or outcome.notes.collapsed:
-        model = Model(outcome.network, net, task.preprocess, task.classes, about=summary)
-        model.save(out / MODEL)
+        save_model(outcome.network, out / MODEL, {name: value for name, value in summary.items() if name != "clock"})
         draw_curves(outcome.records, out / CURVES, title=f"{method.name} on {task.name}")
         write_atomically(out / SUMMARY, json.dumps(summary, indent=1).encode())
     return summary
@@ -106,7 +120,9 @@ def summarise(spec: RunSpec, outcome: Outcome, out: Path) -> dict[str, Any]:
         "target_accuracy": last and last["target"]["accuracy"],
         "source_accuracy": last and last["source"] and last["source"]["accuracy"],
         "phases": {name: judged["accuracy"] for name, judged in notes.phases.items()},
+        "collapsed_phases": [name for name, judged in notes.phases.items() if judged.get("collapsed")],
         "seconds": round(notes.seconds, 1),
+        "clock": notes.clock,
     }
 
 

@@ -43,6 +43,8 @@ class Notes:
     collapsed: str | None = None
     phases: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The last judgement of each phase that has ended."""
+    clock: list[tuple[int, float]] = field(default_factory=list)
+    """Iterations and the seconds they had taken, at each look."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,13 @@ def train(
     resume: bool = False,
     progress: Progress | None = None,
     budget: float | None = None,
+    until: str | None = None,
+    phase_ended: Callable[[str, Staged], None] | None = None,
 ) -> Outcome:
     """Train a method on a task. With ``out``, log and checkpoints go there; ``resume`` goes on from the last one.
 
-    After ``budget`` seconds the run stops as if it had been interrupted: with a checkpoint to go on from.
+    After ``budget`` seconds the run stops as if it had been interrupted: with a checkpoint to go on from. So it does
+    at the end of the phase ``until``. ``phase_ended`` gets the name of each phase that ends, and the network then.
     """
     deadline = None if budget is None else time.monotonic() + budget
     progress = progress or Progress(show=False)
@@ -136,9 +141,13 @@ def train(
                 if due(done, end, config.evaluate_every):
                     target = look(phase, begin)
                     if done == end:
-                        notes.phases[phase.name] = asdict(target)
+                        notes.phases[phase.name] = {**asdict(target), "collapsed": notes.collapsed}
+                        if phase_ended is not None:
+                            phase_ended(phase.name, predictor_of(method, state))
                 spent = time.perf_counter() - started
                 notes.seconds += spent
+                if due(done, end, config.evaluate_every):
+                    notes.clock.append((done, round(notes.seconds, 2)))
                 steps_per_chunk = max(1, int(CHUNK * ran / spent))
                 stopping = interrupted() or bool(notes.collapsed and config.stop_on_collapse)
                 stopping |= deadline is not None and time.monotonic() > deadline and done < method.iterations
@@ -147,9 +156,11 @@ def train(
                 progress.advance(ran)
                 if stopping:
                     return Outcome(predictor_of(method, state), log.records, notes, done, finished=False)
+            if phase.name == until:
+                break
             begin = end
     progress.close()
-    return Outcome(predictor_of(method, state), log.records, notes, done, finished=True)
+    return Outcome(predictor_of(method, state), log.records, notes, done, finished=done == method.iterations)
 
 
 def due(done: int, end: int, *every: int) -> bool:
