@@ -1,0 +1,140 @@
+"""Choosing a model without target labels: scores that need none. Higher is better for every one of them.
+
+Each validator is a plain function of logits and features. :data:`VALIDATORS` says what each needs; :func:`scores`
+computes those for which everything is there:
+
+>>> import torch
+>>> from vmt.validators import Evidence, scores
+>>> sorted(scores(Evidence(target=torch.randn(50, 3))))
+['bnm', 'diversity', 'entropy', 'im', 'mano', 'snd']
+
+During training they are computed at every look (``evaluate_every``) on a fixed sample of each domain
+(``validate_samples``): the *training* part of the target, without labels, and source samples that are held out. The
+record in ``log.jsonl`` then has, beside ``target`` and ``source``,
+
+``validators``
+    a number for each name, or null where it is not finite;
+``alarm``
+    null, or a sentence of :func:`collapse_alarm`: no score of a collapsed model is to be trusted;
+``validated``
+    how many target samples the scores are of; scores of different numbers are not comparable.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from vmt.errors import InputError
+from vmt.validators.clusters import adjusted_mutual_information, class_ami
+from vmt.validators.risk import density_ratio, dev, dev_risk
+from vmt.validators.predictions import (
+    agreement,
+    bnm,
+    collapse_alarm,
+    diversity,
+    entropy,
+    information_maximisation,
+    mano,
+    mixval,
+    partners,
+    snd,
+    source_accuracy,
+)
+
+__all__ = [
+    "DEFAULT",
+    "VALIDATORS",
+    "Evidence",
+    "Validator",
+    "adjusted_mutual_information",
+    "agreement",
+    "bnm",
+    "check_name",
+    "class_ami",
+    "collapse_alarm",
+    "density_ratio",
+    "dev",
+    "dev_risk",
+    "diversity",
+    "entropy",
+    "information_maximisation",
+    "mano",
+    "mixval",
+    "partners",
+    "scores",
+    "snd",
+    "source_accuracy",
+]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a model said about samples of both domains, in evaluation mode; any of it may be missing."""
+
+    target: Tensor | None = None
+    """Logits of target samples, without labels."""
+    target_features: Tensor | None = None
+    student: Tensor | None = None
+    """Logits of the same samples by the network whose weight average predicts."""
+    mixed: Tensor | None = None
+    """Logits of each target sample mixed with its partner."""
+    partner: Tensor | None = None
+    source: Tensor | None = None
+    """Logits of labelled source samples that were not trained on."""
+    source_features: Tensor | None = None
+    source_labels: Tensor | None = None
+    trained_features: Tensor | None = None
+    """Features of source samples that were trained on."""
+
+
+@dataclass(frozen=True)
+class Validator:
+    """A score, the parts of the evidence it reads, in order, and what it measures, in a few words."""
+
+    score: Callable[..., Tensor]
+    needs: tuple[str, ...]
+    text: str
+
+
+VALIDATORS: dict[str, Validator] = {
+    "source_accuracy": Validator(source_accuracy, ("source", "source_labels"), "accuracy on held-out source"),
+    "entropy": Validator(entropy, ("target",), "certainty"),
+    "diversity": Validator(diversity, ("target",), "even use of the classes"),
+    "im": Validator(information_maximisation, ("target",), "information maximisation: certainty and even use"),
+    "bnm": Validator(bnm, ("target",), "nuclear norm of the predictions"),
+    "snd": Validator(snd, ("target",), "density of soft neighbourhoods"),
+    "mano": Validator(mano, ("target",), "norm of normalised logits"),
+    "class_ami": Validator(class_ami, ("target_features", "target"), "agreement of classes and clusters"),
+    "mixval": Validator(mixval, ("target", "mixed", "partner"), "steadiness on mixtures"),
+    "agreement": Validator(agreement, ("target", "student"), "agreement of average and student"),
+    "dev": Validator(
+        dev,
+        ("trained_features", "target_features", "source_features", "source", "source_labels"),
+        "importance-weighted source risk, negative",
+    ),
+}
+DEFAULT = "im"
+
+
+def scores(evidence: Evidence, leave_out: tuple[str, ...] = ()) -> dict[str, float | None]:
+    """Every validator for which the evidence is there, as numbers: one transfer from the device for all of them.
+
+    A score that is not a finite number is None.
+    """
+    have = {f.name: value for f in fields(evidence) if (value := getattr(evidence, f.name)) is not None}
+    able = {n: v for n, v in VALIDATORS.items() if n not in leave_out and all(part in have for part in v.needs)}
+    if not able:
+        return {}
+    values = torch.stack([v.score(*(have[part] for part in v.needs)) for v in able.values()])
+    finite = values.isfinite()
+    listed = torch.stack([values, finite.double()]).tolist()
+    return {name: value if ok else None for name, value, ok in zip(able, *listed, strict=True)}
+
+
+def check_name(name: str) -> str:
+    """The name of a validator, or a sentence that lists them."""
+    if name not in VALIDATORS:
+        raise InputError(f"there is no validator {name!r}: choose one of {', '.join(VALIDATORS)}.")
+    return name

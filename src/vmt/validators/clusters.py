@@ -1,0 +1,100 @@
+r"""Class-cluster AMI: do the predicted classes agree with the clusters that the features form by themselves?"""
+
+import torch
+from torch import Tensor
+
+
+def class_ami(features: Tensor, logits: Tensor) -> Tensor:
+    r"""Adjusted mutual information of :math:`\arg\max z_n` and k-means clusters of the features, at most 1.
+
+    K-means starts from the mean feature of each predicted class, and for a class that is predicted for none from the
+    sample farthest from the centres before it, so that nothing is random and there are always K clusters. Predictions
+    of one class say nothing about clusters: 0, where the usual convention for two trivial labellings would be 1.
+    Fooled by clean clusters with wrong names.
+    """
+    predicted = logits.argmax(1)
+    features = features.double().flatten(1)
+    features = features - features.mean(0)  # nearer to zero, fewer digits lost
+    clusters = kmeans(features, class_centres(features, predicted, logits.shape[1]))
+    return adjusted_mutual_information(contingency(predicted, clusters, logits.shape[1]))
+
+
+def class_centres(features: Tensor, predicted: Tensor, classes: int) -> Tensor:
+    """The mean feature of each predicted class; for an empty class, the sample farthest from all centres so far."""
+    counts = predicted.bincount(minlength=classes)
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, predicted, features)
+    centres = sums / counts.clamp_min(1)[:, None]
+    used = counts.nonzero().flatten().tolist()
+    nearest = squared_distances(features, centres[used]).amin(1)
+    for k in sorted(set(range(classes)) - set(used)):
+        centres[k] = features[nearest.argmax()]
+        nearest = nearest.minimum(squared_distances(features, centres[k : k + 1])[:, 0])
+    return centres
+
+
+def kmeans(features: Tensor, centres: Tensor, iterations: int = 100) -> Tensor:
+    """Lloyd's algorithm from given centres until nothing moves; a centre that loses its samples stays where it is."""
+    assigned = squared_distances(features, centres).argmin(1)
+    for _ in range(iterations):
+        counts = assigned.bincount(minlength=len(centres))[:, None]
+        sums = torch.zeros_like(centres).index_add_(0, assigned, features)
+        centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
+        before, assigned = assigned, squared_distances(features, centres).argmin(1)
+        if torch.equal(before, assigned):
+            break
+    return assigned
+
+
+def squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    return a.square().sum(1)[:, None] - 2 * a @ b.T + b.square().sum(1)
+
+
+def contingency(a: Tensor, b: Tensor, size: int) -> Tensor:
+    """How many samples have the i-th label of one kind and the j-th of the other."""
+    return (a * size + b).bincount(minlength=size * size).view(size, size).double()
+
+
+def adjusted_mutual_information(table: Tensor) -> Tensor:
+    r""":math:`(I - E[I]) / (\frac12 (H_U + H_V) - E[I])` of two labellings, from their table of counts.
+
+    E is over all labellings with the same class sizes. 0 where chance explains everything there is to explain.
+    """
+    table = table[table.sum(1) > 0][:, table.sum(0) > 0]
+    total, rows, columns = table.sum(), table.sum(1), table.sum(0)
+    information = torch.special.xlogy(table, table * total / torch.outer(rows, columns)).sum() / total
+    entropies = [torch.special.entr(side / total).sum() for side in (rows, columns)]
+    expected = expected_information(rows, columns)
+    room = (entropies[0] + entropies[1]) / 2 - expected
+    return torch.where(room > 1e-12, (information - expected) / room.clamp_min(1e-12), 0.0)
+
+
+def expected_information(rows: Tensor, columns: Tensor) -> Tensor:
+    r"""E[I] under the hypergeometric law of a table with these margins a and b,
+
+    .. math:: \sum_{ij} \sum_{n=\max(1, a_i + b_j - N)}^{\min(a_i, b_j)} \frac nN \ln \frac{N n}{a_i b_j}
+        \frac{a_i!\, b_j!\, (N - a_i)!\, (N - b_j)!}{N!\, n!\, (a_i - n)!\, (b_j - n)!\, (N - a_i - b_j + n)!} .
+    """
+    total = rows.sum()
+
+    def log_factorial(n: Tensor) -> Tensor:
+        return torch.lgamma(n + 1)
+
+    b = columns[:, None]
+    n = torch.arange(1, int(torch.minimum(rows.max(), columns.max())) + 1, device=rows.device, dtype=torch.float64)
+    expected = rows.new_zeros(())
+    for a in rows:
+        possible = (n <= a) & (n <= b) & (n >= a + b - total)
+        log_chance = (
+            log_factorial(a)
+            + log_factorial(b)
+            + log_factorial(total - a)
+            + log_factorial(total - b)
+            - log_factorial(total)
+            - log_factorial(n)
+            - log_factorial((a - n).clamp_min(0))
+            - log_factorial((b - n).clamp_min(0))
+            - log_factorial((total - a - b + n).clamp_min(0))
+        )
+        terms = n / total * torch.log(total * n / (a * b)) * log_chance.exp()
+        expected = expected + torch.where(possible, terms, 0.0).sum()
+    return expected
