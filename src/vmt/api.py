@@ -80,7 +80,7 @@ def adapt(
     bar = Progress(progress, label=method.name)
     outcome = train(task, method, build, settings, folder, resume, bar)
     about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
-    return Model(outcome.network, spec, task.preprocess, task.classes, about)
+    return Model(outcome.network, spec, task.preprocess, task.classes, about, task.source.features)
 
 
 def radius_for(shape: Sequence[int]) -> float:

@@ -61,7 +61,8 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     if format not in FORMATS:
         raise InputError(f"there is no export format {format!r}: choose one of {', '.join(FORMATS)}.")
     # The file runs on CPUs, and a GPU's rounding of convolutions is no fault of the file.
-    model = Model(copy.deepcopy(model.network).cpu(), model.spec, model.preprocess, model.classes, model.about)
+    network = copy.deepcopy(model.network).cpu()
+    model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features)
     checked = some(random_samples(model.preprocess) if samples is None else samples)
     program = traced(Deployed(model).eval(), example(model.preprocess))
     content = (as_onnx if format == ONNX else as_pt2)(program, header_of(model))
@@ -142,6 +143,7 @@ def header_of(model: Model) -> dict[str, str]:
         "format": FORMAT,
         "version": str(VERSION),
         "classes": model.classes,
+        "features": model.features,
         "input": input_of(model.preprocess),
         "preprocess": model.preprocess.to_dict(),
         "about": model.about,

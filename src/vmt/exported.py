@@ -40,6 +40,7 @@ class Exported:
     def __init__(self, run: Run, header: Mapping[str, str]) -> None:
         self.run = run
         self.classes: tuple[str, ...] = tuple(json.loads(header["classes"]))
+        self.features: tuple[str, ...] = tuple(json.loads(header.get("features", "[]")))
         self.preprocess = Preprocess.from_dict(json.loads(header["preprocess"]))
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:

@@ -40,6 +40,7 @@ class Model:
         preprocess: Preprocess,
         classes: Sequence[str],
         about: Mapping[str, Any] | None = None,
+        features: Sequence[str] = (),
     ) -> None:
         self.network = network.eval().requires_grad_(False)
         self.spec = spec
@@ -47,6 +48,8 @@ class Model:
         self.classes = tuple(classes)
         self.about = dict(about or {})
         """What is known of its training: method, step, accuracies."""
+        self.features = tuple(features)
+        """The names of the columns that it was trained on, if it was trained on a table."""
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """The probability of each class for each sample: (N, classes)."""
@@ -94,6 +97,7 @@ class Model:
             "network": json.dumps(self.spec.to_dict()),
             "preprocess": json.dumps(self.preprocess.to_dict()),
             "classes": json.dumps(self.classes, ensure_ascii=False),
+            "features": json.dumps(self.features, ensure_ascii=False),
             "about": json.dumps(self.about),
         }
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
@@ -139,5 +143,6 @@ def load(path: str | Path, network: Callable[[], Staged] | None = None, device: 
         Preprocess.from_dict(json.loads(header["preprocess"])),
         json.loads(header["classes"]),
         json.loads(header["about"]),
+        json.loads(header.get("features", "[]")),
     )
     return model.to(torch_device(device))

@@ -87,7 +87,7 @@ def execute(
     net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
 
     def save_model(network: Staged, path: Path, about: dict[str, Any]) -> None:
-        Model(network, net, task.preprocess, task.classes, about).save(path)
+        Model(network, net, task.preprocess, task.classes, about, task.source.features).save(path)
 
     def phase_ended(phase: str, network: Staged) -> None:
         if phase != method.phases[-1].name:

@@ -37,7 +37,7 @@ def load_own(data: DataSpec, say: Callable[[str], None], cache: bool = True) -> 
     """The samples of a run on one's own data."""
     assert data.source is not None
     assert data.target is not None
-    how = Reading(size_from(data.image_size), data.channels, data.label, cache)
+    how = Reading(size_from(data.image_size), data.channels, data.label, cache, strict=True)
     task, notes = own_task(data.source, data.target, data.target_test, how)
     for note in notes:
         say(note)

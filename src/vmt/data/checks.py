@@ -56,6 +56,11 @@ def _check_shapes(first: Domain, second: Domain) -> None:
         )
     if not first.is_images and a != b:
         raise InputError(f"{first.name} has {a} features and {second.name} has {b}: give both the same features.")
+    if first.features and second.features and first.features != second.features:
+        raise InputError(
+            f"the columns of {first.name} and {second.name} have other names or another order: read the one with "
+            "read_own(…, like=the other)."
+        )
 
 
 def _check_ranges(first: Domain, second: Domain) -> None:

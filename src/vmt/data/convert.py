@@ -16,7 +16,7 @@ CHANNELS = (1, 3, 4)
 MIN_SIDE = max(CHANNELS) + 1
 
 
-def domain(x: Any, y: Any = None, *, name: str) -> Domain:
+def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = ()) -> Domain:
     """A :class:`Domain` from arrays, tensors or nested lists.
 
     `x` is a batch of images (N, H, W), (N, H, W, C) or (N, C, H, W), or of vectors (N, F); `y` holds one
@@ -24,13 +24,13 @@ def domain(x: Any, y: Any = None, *, name: str) -> Domain:
     """
     samples = _samples(_tensor(x, f"x of {name}"), name)
     if y is None:
-        return Domain(samples, None, name)
+        return Domain(samples, None, name, features)
     labels = _labels(_tensor(y, f"y of {name}"), name).to(samples.device)
     if len(labels) != len(samples):
         raise InputError(
             f"{name} has {len(samples)} samples and {len(labels)} labels: give y one label per sample of x."
         )
-    return Domain(samples, labels, name)
+    return Domain(samples, labels, name, features)
 
 
 def _tensor(values: Any, what: str) -> Tensor:

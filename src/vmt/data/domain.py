@@ -20,6 +20,7 @@ class Domain:
     x: Tensor  # (N, C, H, W) images, uint8 or float32; or (N, F) float32 vectors
     y: Tensor | None  # (N,) int64 labels
     name: str
+    features: tuple[str, ...] = ()  # names of the columns of vectors, where they have names
 
     def __len__(self) -> int:
         return self.x.shape[0]

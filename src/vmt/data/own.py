@@ -14,10 +14,11 @@ from vmt.data.convert import domain
 from vmt.data.domain import Domain
 from vmt.data.folders import class_name, few
 from vmt.data.parts import Part, Reading, read_parts
-from vmt.data.tables import LABEL
+from vmt.data.tables import LABEL, columns_of
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError
 
+UNLABELLED = ("unlabelled", "unlabeled")
 EVALUATION_ONLY = "target labels are used for evaluation only"
 
 
@@ -25,17 +26,20 @@ EVALUATION_ONLY = "target labels are used for evaluation only"
 class Own:
     """A domain, the names of its classes in the order of their numbers, and what was noticed while reading."""
 
-    domain: Domain
+    domain: Domain  # with labels only where every sample has one
     classes: tuple[str, ...]  # empty without labels
     notes: tuple[str, ...]
+    labels: NDArray[np.int64] | None  # class numbers, −1 where a label is not known; None without labels
 
 
 def read_own(
     path: Path | str,
     *,
+    like: Own | None = None,
     classes: Sequence[str] | None = None,
     image_size: tuple[int, int] | None = None,
     channels: int | None = None,
+    features: Sequence[str] | None = None,
     label: str | None = None,
     cache: bool = True,
     progress: bool = False,
@@ -43,19 +47,28 @@ def read_own(
     """One's own samples: a folder of pictures (with one subfolder per class, if labelled), a .csv, .parquet, .npz or
     .npy file.
 
-    For a target, give the source's `classes`, `image_size` and `channels`, so that both agree.
+    `like=source` reads a target so that it agrees with its source: in the `classes`, in the `image_size` and `channels`
+    of pictures, and in the `features` of tables, which can also be given one by one.
     """
+    if like is not None:
+        classes = like.classes if classes is None else classes
+        features = like.domain.features if features is None else features
+        if like.domain.is_images:
+            _, its_channels, height, width = like.domain.x.shape
+            image_size, channels = image_size or (height, width), channels or its_channels
     how = Reading(image_size, channels, label, cache, progress)
     (part,), notes = read_parts([Path(path)], how)
-    if classes is not None:
-        part, said = _heap_if_no_classes(part, set(classes))
+    part = same_features(part, tuple(features or ()), "the source")
+    if classes:
+        part, said = _without_strange_folders(part, set(classes))
         notes += said
-    if part.y is None or _unknown(part.y).any():
-        return Own(domain(part.x, name=part.name), (), notes)
-    names = class_names(part) if classes is None else tuple(classes)
-    own = domain(part.x, numbered(part, names), name=part.name)
-    assert own.y is not None
-    return Own(own, names or tuple(str(k) for k in range(int(own.y.max()) + 1)), notes)
+    if part.y is None or (unknown := _unknown(part.y)).all():
+        return Own(domain(part.x, name=part.name, features=part.features), (), notes, None)
+    names = tuple(classes) if classes else class_names(_known(part))
+    labels = np.full(len(part.x), -1, np.int64)
+    labels[~unknown] = numbered(_known(part), names)
+    own = domain(part.x, None if unknown.any() else labels, name=part.name, features=part.features)
+    return Own(own, names or tuple(str(k) for k in range(int(labels.max()) + 1)), notes, labels)
 
 
 def own_task(
@@ -77,8 +90,8 @@ def own_task(
     names = class_names(first)
     if names is not None and len(names) < 2:
         raise InputError(f"{first.name} has only the class {names[0]!r}: give it two classes or more.")
-    second, *third = (_same_features(part, first) for part in parts[1:])
-    second, said = _heap_if_no_classes(second, set(names or map(str, first.y.ravel().tolist())))
+    second, *third = (same_features(part, first.features, first.name) for part in parts[1:])
+    second, said = _without_strange_folders(second, set(names or map(str, first.y.ravel().tolist())))
     notes += said
     test_part = third[0] if third else second
     test = _labelled(test_part, names)
@@ -89,7 +102,7 @@ def own_task(
     if test is not None and not third:
         notes += (f"{EVALUATION_ONLY}: accuracy is measured on the {len(test)} labelled samples of {second.name}",)
     task = make_task(
-        domain(first.x, numbered(first, names), name=first.name),
+        domain(first.x, numbered(first, names), name=first.name, features=first.features),
         _target(second, names),
         target_test=test,
         classes=names,
@@ -129,11 +142,18 @@ def numbered(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
     return np.array([number[name] for name in given], np.int64)
 
 
-def _heap_if_no_classes(part: Part, classes: set[str]) -> tuple[Part, tuple[str, ...]]:
-    """Subfolders of which none is a class sort by something else, and say nothing about labels."""
-    if not part.by_folder or part.y is None or not classes.isdisjoint(part.y.tolist()):
+def _without_strange_folders(part: Part, classes: set[str]) -> tuple[Part, tuple[str, ...]]:
+    """A folder "unlabelled" holds samples without labels; and if no subfolder at all is a class, they sort by something
+    else, and say nothing about labels."""
+    if not part.by_folder or part.y is None:
         return part, ()
-    found = few(sorted(set(part.y.tolist())))
+    unlabelled = [name for name in set(part.y.tolist()) - classes if name.lower() in UNLABELLED]
+    part = replace(part, y=np.where(np.isin(part.y, unlabelled), "", part.y))
+    assert part.y is not None
+    found_names = set(part.y.tolist()) - {""}
+    if not classes.isdisjoint(found_names) or not found_names:
+        return part, ()
+    found = few(sorted(found_names))
     said = f"the subfolders of {part.name} ({found}) are none of the classes: it is taken as unlabelled"
     return replace(part, y=None), (said,)
 
@@ -142,33 +162,35 @@ def _labelled(part: Part, names: tuple[str, ...] | None) -> Domain | None:
     """The samples of a part whose labels are known."""
     if part.y is None or _unknown(part.y).all():
         return None
-    known = ~_unknown(part.y)
-    if not known.all():
-        part = replace(part, x=part.x[known], y=part.y[known])
-    return domain(part.x, numbered(part, names), name=part.name)
+    part = _known(part)
+    return domain(part.x, numbered(part, names), name=part.name, features=part.features)
 
 
 def _target(part: Part, names: tuple[str, ...] | None) -> Domain:
     whole = part.y is not None and not _unknown(part.y).any()
-    return domain(part.x, numbered(part, names) if whole else None, name=part.name)
+    return domain(part.x, numbered(part, names) if whole else None, name=part.name, features=part.features)
+
+
+def _known(part: Part) -> Part:
+    assert part.y is not None
+    known = ~_unknown(part.y)
+    return part if known.all() else replace(part, x=part.x[known], y=part.y[known])
 
 
 def _unknown(y: NDArray[Any]) -> NDArray[np.bool_]:
-    return np.equal(y, "") if _is_names(y) else np.zeros(y.shape, np.bool_)
+    unknown: NDArray[np.bool_] = y == ("" if _is_names(y) else -1)
+    return unknown
 
 
 def _is_names(y: NDArray[Any]) -> bool:
     return y.dtype.kind == "U"
 
 
-def _same_features(part: Part, like: Part) -> Part:
-    """The columns of a table in the order of the source's."""
-    if not part.features or not like.features or part.features == like.features:
+def same_features(part: Part, features: tuple[str, ...], of: str) -> Part:
+    """The columns of a table in the order of another's."""
+    if not part.features or not features:
         return part
-    missing = [name for name in like.features if name not in part.features]
-    if missing:
-        raise InputError(f"{part.name} lacks the column {few(missing)} of {like.name}: give both the same features.")
-    return replace(part, x=part.x[:, [part.features.index(name) for name in like.features]], features=like.features)
+    return replace(part, x=part.x[:, columns_of(part.name, part.features, features, of)], features=features)
 
 
 def _how_to_label(part: Part, label: str | None) -> str:

@@ -34,6 +34,7 @@ class Reading:
     label: str | None = None
     cache: bool = True
     progress: bool = True
+    strict: bool = False  # refuse a size or channels that have nothing to do
 
     def __post_init__(self) -> None:
         if self.image_size is not None and (len(self.image_size) != 2 or min(self.image_size) < MIN_SIDE):
@@ -62,7 +63,8 @@ def read_parts(paths: Sequence[Path], how: Reading) -> tuple[list[Part], tuple[s
     notes = [note for part in looked for note in part.listing.notes]
     if not looked:
         arrays = [part for part in opened if isinstance(part, Part)]
-        _refuse_flags_of_pictures(arrays[0], how)
+        if how.strict:
+            _refuse_flags_of_pictures(arrays[0], how)
         return arrays, ()
     size = how.image_size or _size_of(opened[0])
     channels = how.channels or max(_channels_of(part) for part in opened)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.files import existing_file
-from vmt.data.folders import SUFFIXES, Listing, class_name, shown
+from vmt.data.folders import SUFFIXES, Listing, class_name, few, shown
 from vmt.errors import InputError
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "picture")
@@ -129,6 +129,14 @@ def _vectors(path: Path, header: Sequence[str], rows: list[list[str]], label: st
             "the column of the classes with --label."
         ) from error
     return Table(shown(path), x, tuple(header[i] for i in places), labels)
+
+
+def columns_of(name: str, header: Sequence[str], features: Sequence[str], of: str) -> list[int]:
+    """Where a table has the columns that another has."""
+    places = {column: i for i, column in enumerate(header)}
+    if missing := [column for column in features if column not in places]:
+        raise InputError(f"{name} lacks the column {few(missing)} of {of}: give both the same features.")
+    return [places[column] for column in features]
 
 
 def _is_number(cell: str) -> bool:
