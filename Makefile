@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CODE := src tests benchmarks $(wildcard examples)
+CODE := src tests benchmarks $(wildcard examples docs/*.py docs/_ext/*.py)
 
-.PHONY: demo test check format setup clean
+.PHONY: demo test check format docs setup clean
 
 demo: $(READY)
 	$(BIN)/vmt demo --out runs/demo
@@ -19,6 +19,12 @@ check: $(READY)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+
+# Tables and the page of the command line are written from the code; then the site is built, and a warning is an error.
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+	$(BIN)/sphinx-build -W --keep-going -n -q -d build/doctrees docs build/docs
+	@echo "Open build/docs/index.html"
 
 format: $(READY)
 	$(BIN)/ruff format $(CODE)

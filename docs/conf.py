@@ -1,0 +1,52 @@
+"""The documentation site: `make docs` builds it into build/docs."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+import vmt
+
+project = "vmt"
+author = "the vmt developers"
+project_copyright = author
+version = release = vmt.__version__
+
+extensions = ["mathml", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+# README.md is the page that GitHub shows for this folder; index.md takes it in.
+exclude_patterns = ["README.md", "_*"]
+nitpicky = True
+# Names of other projects. Their inventories are on the network, and this builds without one.
+nitpick_ignore_regex = [
+    ("py:.*", r"(torch|numpy|np|nn|sklearn|collections|pathlib|typing)\..*"),
+    ("py:.*", r"Tensor|NDArray|Path|Any|Callable|Sequence|Mapping|Self|Module|nn\.Module"),
+]
+
+myst_enable_extensions = ["dollarmath"]
+myst_fence_as_directive = ["math"]
+myst_heading_anchors = 3
+
+html_math_renderer = "mathml"
+html_theme = "furo"
+html_title = f"vmt {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = html_show_sourcelink = False
+html_show_sphinx = False
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True}
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+python_maximum_signature_line_length = 90
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+
+def setup(app: Any) -> None:
+    # The toctree names some pages by patterns; that one of them is not there yet is no fault.
+    logger = logging.getLogger("sphinx.sphinx.directives.other")
+    logger.addFilter(lambda record: "glob pattern" not in str(record.msg))

@@ -1,0 +1,231 @@
+"""Write the parts of the documentation that the code decides: tables of the method pages, the command-line page.
+
+    python docs/generate.py
+
+A test fails when a page and the code differ.
+"""
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from vmt import methods
+from vmt.cli.main import build_parser
+from vmt.cli.train import DIRT_T, SETTINGS
+from vmt.method import Adam, Method, Update
+from vmt.plan import Pass, plan
+from vmt.views import Adversarial, Batch, Mix, Node, Start, Tap, View
+
+DOCS = Path(__file__).parent
+SWITCHES = {"vat": "use L_v", "fresh_lambda": "draw λ anew at every step; the authors' program does not"}
+PYTHON_ONLY = {
+    "base": "the method that comes first",
+    "ceiling": "the squared distance ν beyond which the encoders are pushed apart no further",
+    "entropy": "use L_c on the target",
+    "lambda_div": "weight of the diversity of the two encoders, on the source",
+    "lambda_p": "weight of the agreement of the two classifiers, on the target",
+    "statistics": "whose batches move the running statistics: source or target",
+    "tap": "where source and target are compared: features, hidden or logits",
+    "weight": "weight of the discrepancy",
+}
+NAMES = [*methods.METHODS, "dirt_t"]
+TAPS = ("features", "hidden", "logits")
+
+
+def settings_table(name: str) -> str:
+    """Every argument of a method's function: name, default, flag, meaning."""
+    rows = ["| argument | default | command line | meaning |", "|---|---|---|---|"]
+    for argument, parameter in inspect.signature(getattr(methods, name)).parameters.items():
+        default = "" if parameter.default is inspect.Parameter.empty else f"`{shown(parameter.default)}`"
+        rows.append(f"| `{argument}` | {default} | {flag_of(argument, name)} | {meaning_of(argument, name)} |")
+    return "\n".join(rows)
+
+
+def shown(default: object) -> str:
+    if isinstance(default, Adam):
+        return f"Adam(lr={default.lr:g}, beta1={default.beta1:g}, beta2={default.beta2:g}, eps={default.eps:g})"
+    return f"{default:g}" if isinstance(default, float) else repr(default)
+
+
+def flag_of(argument: str, method: str) -> str:
+    if argument == "optimiser":
+        return "`--lr`"
+    if argument == "base":
+        return "`--method`, `--dirt-t`"
+    if argument == "iterations" and method == "dirt_t":
+        return "`--dirt-t-iterations`"
+    known = argument in SETTINGS or argument in DIRT_T or argument in SWITCHES
+    flag = argument.replace("_", "-")
+    return f"`--no-{flag}`" if argument in SWITCHES else f"`--{flag}`" if known else "–"
+
+
+def meaning_of(argument: str, method: str) -> str:
+    if argument == "optimiser":
+        return "Adam as TensorFlow has it; `lr` may be a schedule"
+    if argument == "iterations":
+        return "length of the phase"
+    for known in (SETTINGS, DIRT_T):
+        if argument in known:
+            return known[argument][1]
+    return SWITCHES[argument] if argument in SWITCHES else PYTHON_ONLY[argument]
+
+
+def passes_table(name: str) -> str:
+    """The network calls of one iteration of the method's own phase, as the planner orders them."""
+    method = methods.dirt_t(methods.vmt()) if name == "dirt_t" else getattr(methods, name)()
+    rows = ["| update | network | inputs, each normalised by itself | up to | gradient |", "|---|---|---|---|---|"]
+    for update in method.phases[-1].updates:
+        for each in plan(update, {role: taps_of(method, role) for role in method.roles}):
+            inputs = ", ".join(input_of(view) for view in each.views)
+            rows.append(f"| {update.name} | {network(each)} | {inputs} | {each.exit} | {gradient(each, update)} |")
+    return "\n".join(rows)
+
+
+def taps_of(method: Method, role: str) -> tuple[str, ...]:
+    return ("domain",) if role.startswith("discriminator") else TAPS
+
+
+def network(each: Pass) -> str:
+    entry = "" if each.entry == "input" else f" from {each.entry}"
+    return each.role + entry + ("" if each.training else ", evaluation mode")
+
+
+def input_of(view: View) -> str:
+    text = described(view.input)
+    return f"**{text}**" if view.statistics else text
+
+
+def described(node: Node) -> str:
+    match node:
+        case Batch(stream, ""):
+            return stream
+        case Batch(stream):
+            return f"another {stream} batch"
+        case Mix(of):
+            return f"mixed {described(of)}"
+        case Start(of):
+            return f"{described(of)} + ξd"
+        case Adversarial(of):
+            return f"{described(of)} + r"
+        case Tap(view, name):
+            return f"{name} of {described(view.input)}"
+    raise TypeError(f"no words for {node}")
+
+
+def gradient(each: Pass, update: Update) -> str:
+    if each.probing:
+        return "to the input"
+    return "to the weights" if each.gradient and each.role in update.optimises else passed_on(each, update)
+
+
+def passed_on(each: Pass, update: Update) -> str:
+    """A network that is not optimised hands the gradient on only to one that is."""
+    inputs = [view.input for view in each.views]
+    through = any(isinstance(node, Tap) and node.view.role in update.optimises for node in inputs)
+    return "through it" if through else "none"
+
+
+def command_pages() -> str:
+    parts = [
+        "# The command line",
+        "`vmt COMMAND --help` prints the same. Bad input ends in one sentence and exit code 2; Ctrl-C and `kill` save "
+        "first, with exit code 130.",
+        *commands(build_parser()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def commands(parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
+    """A section for each command, and below it for each command of its own."""
+    if level > 2:
+        yield from section(parser, level - 1)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, child in action.choices.items():
+                child.description = child.description or helps.get(name)
+                yield from commands(child, level + 1)
+
+
+def section(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    description = re.sub(r"^``[^`]+``: ", "", parser.description or "")
+    yield f"{'#' * min(level, 3)} `{parser.prog}`"
+    yield description[:1].upper() + description[1:].rstrip(".") + "."
+    examples, rest = examples_of(parser.epilog or "")
+    if examples:
+        yield "```console\n" + "\n".join(examples) + "\n```"
+    if rest:
+        yield rest
+    groups: dict[str, list[argparse.Action]] = {}
+    for group in parser._action_groups:
+        heading = "" if group.title in ("positional arguments", "options") else str(group.title).capitalize()
+        groups.setdefault(heading, []).extend(filter(worth_saying, group._group_actions))
+    for heading, actions in groups.items():
+        if heading:
+            yield f"**{heading}**"
+        if actions:
+            yield "\n".join(["| | |", "|---|---|", *(row(parser, action) for action in actions)])
+
+
+def worth_saying(action: argparse.Action) -> bool:
+    return not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+
+
+def row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    text = parser._get_formatter()._expand_help(action) if action.help else ""
+    return f"| {invocation(action)} | {escaped(text)} |"
+
+
+def invocation(action: argparse.Action) -> str:
+    """Not argparse's own words for it, which differ from one Python to the next."""
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else None
+    value = str(action.metavar or choices or action.dest.upper())
+    many = {"+": f"{value}…", "*": f"[{value}…]", "?": f"[{value}]"}.get(str(action.nargs), value)
+    if not action.option_strings:
+        return f"`{many.lower() if action.metavar is None else many}`"
+    flags = ", ".join(f"`{flag}`" for flag in action.option_strings)
+    return flags if action.nargs == 0 else flags.replace("`", f" {many}`", 2).replace(f" {many}`", "`", 1)
+
+
+def escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "\\<")
+
+
+def examples_of(epilog: str) -> tuple[list[str], str]:
+    """The example commands of a help text, what they say behind a #, and the sentences below them."""
+    head, _, rest = epilog.partition("\n\n")
+    found = [line.strip() for line in head.splitlines() if line.startswith("  ")]
+    examples = [re.sub(r"\s{2,}(?=\S)", "    # ", line, count=1) for line in found]
+    return [f"$ {line}" for line in examples], escaped(rest.strip())
+
+
+def filled(page: str, kind: str, table: str) -> str:
+    """A page with the table between its two marks replaced."""
+    begin, end = f"<!-- {kind}: written by docs/generate.py -->", f"<!-- end of {kind} -->"
+    before, found, rest = page.partition(begin)
+    if not found or end not in rest:
+        raise ValueError(f"no place for {kind}: put {begin} and {end} into the page")
+    return f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every page with parts that the code decides, as it should be."""
+    for name in NAMES:
+        path = DOCS / "methods" / f"{name}.md"
+        yield path, filled(filled(path.read_text(), "settings", settings_table(name)), "passes", passes_table(name))
+    yield DOCS / "cli.md", command_pages()
+
+
+def main() -> int:
+    for path, text in pages():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            print(f"wrote {path.relative_to(DOCS.parent)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
