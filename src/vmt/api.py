@@ -58,7 +58,8 @@ def adapt(
     out, resume
         A folder for log and checkpoints, and whether to go on from what is there.
     config
-        Any further field of :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``.
+        Any further field of :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``. With
+        ``keep_best="im"`` the model is the best one by that validator, not the last.
     """
     task = make_task(
         as_domain(source, "the source"),
@@ -80,7 +81,9 @@ def adapt(
     bar = Progress(progress, label=method.name)
     outcome = train(task, method, build, settings, folder, resume, bar)
     about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
-    return Model(outcome.network, spec, task.preprocess, task.classes, about, task.source.features)
+    if outcome.best is not None:
+        about |= {"best": outcome.notes.best}
+    return Model(outcome.best or outcome.network, spec, task.preprocess, task.classes, about, task.source.features)
 
 
 def radius_for(shape: Sequence[int]) -> float:

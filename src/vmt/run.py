@@ -2,7 +2,8 @@
 
 A run folder holds ``run.json`` (task, recipe, environment), ``log.jsonl``, ``checkpoints/``, and, once it is finished,
 ``model.safetensors``, ``curves.png`` and ``summary.json``. A run of several phases also keeps the model that each but
-the last ended with, as ``model_PHASE.safetensors``.
+the last ended with, as ``model_PHASE.safetensors``. With ``Config.keep_best`` there is also the best
+model by that validator, ``model_best.safetensors``.
 """
 
 import copy
@@ -28,6 +29,7 @@ from vmt.train.setting import sample_shape
 from vmt.train.tensorboard import summary_writer
 
 RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
+BEST = "model_best.safetensors"
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,10 @@ def execute(
     outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
     summary = summarise(spec, outcome, out)
     if outcome.finished or outcome.notes.collapsed:
-        save_model(outcome.network, out / MODEL, {name: value for name, value in summary.items() if name != "clock"})
+        about = {name: value for name, value in summary.items() if name != "clock"}
+        save_model(outcome.network, out / MODEL, about)
+        if outcome.best is not None:
+            save_model(outcome.best, out / BEST, about)
         draw_curves(outcome.records, out / CURVES, title=f"{method.name} on {task.name}")
         write_atomically(out / SUMMARY, json.dumps(summary, indent=1).encode())
     return summary
@@ -121,6 +126,7 @@ def summarise(spec: RunSpec, outcome: Outcome, out: Path) -> dict[str, Any]:
         "source_accuracy": last and last["source"] and last["source"]["accuracy"],
         "phases": {name: judged["accuracy"] for name, judged in notes.phases.items()},
         "collapsed_phases": [name for name, judged in notes.phases.items() if judged.get("collapsed")],
+        "best": notes.best,
         "seconds": round(notes.seconds, 1),
         "clock": notes.clock,
     }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from vmt.errors import InputError
+from vmt.validators import check_name
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 ENGINES = ("auto", "eager", "compiled", "captured")
@@ -41,6 +42,12 @@ class Config:
     evaluate_samples: int = 0
     """Evaluate on at most this many held-out samples of each domain; 0 takes all of them."""
 
+    validate_samples: int = 1000
+    """Unlabelled target samples, and source samples, that the label-free validators look at; 0 does without them."""
+
+    keep_best: str = ""
+    """Also keep the best model by this validator, for example im; see docs/choosing.md."""
+
     checkpoint_every: int = 1000
     """Iterations between checkpoints. The last two are kept."""
 
@@ -55,9 +62,13 @@ class Config:
             least = 2 if name == "batch_size" else 1
             if getattr(self, name) < least:
                 raise InputError(f"{name} is {getattr(self, name)}: give {least} or more.")
-        for name in ("evaluate_samples", "threads"):
+        for name in ("evaluate_samples", "validate_samples", "threads"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}: give 0 or more.")
+        if self.keep_best:
+            check_name(self.keep_best)
+            if self.validate_samples == 0:
+                raise InputError(f"keep_best {self.keep_best} needs validate_samples: give 1000, or leave one out.")
         if self.precision not in PRECISIONS:
             raise InputError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
         if self.engine not in ENGINES:

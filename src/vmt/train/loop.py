@@ -25,6 +25,8 @@ from vmt.train.config import Config, torch_device
 from vmt.train.log import Log, plain
 from vmt.train.progress import Progress
 from vmt.train.setting import chosen_precision, cpu_threads, make_setting, predictor_of, sample_shape
+from vmt.train.validate import Best, make_probe, student_of
+from vmt.train.validate import some as some  # used elsewhere too
 
 CHECKPOINTS = "checkpoints"
 # A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.
@@ -45,6 +47,8 @@ class Notes:
     """The last judgement of each phase that has ended."""
     clock: list[tuple[int, float]] = field(default_factory=list)
     """Iterations and the seconds they had taken, at each look."""
+    best: dict[str, Any] | None = None
+    """Which look is the best by ``Config.keep_best``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Outcome:
     step: int
     finished: bool
     """False when it was interrupted, or stopped because it collapsed."""
+    best: Staged | None = None
+    """The network as it was at the best look, if one was to be kept."""
 
 
 def train(
@@ -83,10 +89,10 @@ def train(
     state = build_state(method, network, sample_shape(task), config.seed, device)
     setting = make_setting(task, method, state, config)
     engine = make_engine(config.engine, state, setting, config.seed, method.iterations, progress.say)
-    log, notes = Log(out, config.tensorboard), Notes()
+    log, notes, best = Log(out, config.tensorboard), Notes(), Best(config.keep_best)
     if out is not None and resume and (found := load_latest(out / CHECKPOINTS)):
         tensors, saved, said = found
-        state.restore_(tensors)
+        state.restore_(best.take_from(tensors))
         notes = Notes(**saved)
         for sentence in said:
             progress.say(sentence)
@@ -95,6 +101,7 @@ def train(
     # An unlabelled target is watched through some of the samples it is trained on.
     target_seen = some(task.target_test or some(task.target.without_labels(), WATCHED), config.evaluate_samples)
     source_seen = task.source_test and some(task.source_test, config.evaluate_samples)
+    probe = make_probe(task, config.validate_samples)
 
     def look(phase: Phase, begin: int) -> Judgement:
         """Evaluate, log what was seen, and watch for collapse."""
@@ -103,7 +110,11 @@ def train(
         source = judge(network, source_seen, task.preprocess) if source_seen is not None else None
         source_accuracy = None if source is None else source.accuracy
         notes.best_source = max(notes.best_source, source_accuracy or 0.0)
-        log.write({"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)})
+        seen = {"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)}
+        if probe is not None:
+            seen |= probe.look(network, student_of(method, state), config.keep_best)
+            notes.best = best.consider(seen, network, notes.best)
+        log.write(seen)
         late = done - begin > max(TIME_TO_LEARN, phase.iterations // 4)
         # A method that never sees the target may well pile it on one class: that is the shift, not a collapse.
         sentence = None
@@ -120,7 +131,11 @@ def train(
 
     def save() -> None:
         if out is not None:
-            save_checkpoint(out / CHECKPOINTS, state.tensors(), asdict(notes), done)
+            save_checkpoint(out / CHECKPOINTS, {**state.tensors(), **best.tensors()}, asdict(notes), done)
+
+    def outcome(finished: bool) -> Outcome:
+        network = predictor_of(method, state)
+        return Outcome(network, log.records, notes, done, finished, best.model(network))
 
     steps_per_chunk = 1
     begin = 0
@@ -155,12 +170,12 @@ def train(
                     save()
                 progress.advance(ran)
                 if stopping:
-                    return Outcome(predictor_of(method, state), log.records, notes, done, finished=False)
+                    return outcome(finished=False)
             if phase.name == until:
                 break
             begin = end
     progress.close()
-    return Outcome(predictor_of(method, state), log.records, notes, done, finished=done == method.iterations)
+    return outcome(finished=done == method.iterations)
 
 
 def due(done: int, end: int, *every: int) -> bool:
@@ -183,13 +198,6 @@ def refuse_nonsense(metrics: dict[str, Any], step: int) -> None:
                 f"{name} is not a number since iteration {step}: lower the learning rate or the weights of the terms, "
                 "or use --precision float32; the last checkpoint is from before."
             )
-
-
-def some(domain: Domain, count: int) -> Domain:
-    """At most so many samples of a domain, evenly spaced; all of them for 0."""
-    if count == 0 or count >= len(domain):
-        return domain
-    return domain.subset(torch.arange(count) * len(domain) // count)
 
 
 def largest_class(source: Domain) -> float:

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from vmt.errors import InputError
 from vmt.validators.clusters import adjusted_mutual_information, class_ami
-from vmt.validators.risk import density_ratio, dev, dev_risk
 from vmt.validators.predictions import (
     agreement,
     bnm,
@@ -42,6 +41,7 @@ from vmt.validators.predictions import (
     snd,
     source_accuracy,
 )
+from vmt.validators.risk import density_ratio, dev, dev_risk
 
 __all__ = [
     "DEFAULT",

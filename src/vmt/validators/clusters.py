@@ -61,8 +61,8 @@ def adjusted_mutual_information(table: Tensor) -> Tensor:
     """
     table = table[table.sum(1) > 0][:, table.sum(0) > 0]
     total, rows, columns = table.sum(), table.sum(1), table.sum(0)
-    information = torch.special.xlogy(table, table * total / torch.outer(rows, columns)).sum() / total
-    entropies = [torch.special.entr(side / total).sum() for side in (rows, columns)]
+    information = torch.xlogy(table, table * total / torch.outer(rows, columns)).sum() / total
+    entropies = [-torch.xlogy(side / total, side / total).sum() for side in (rows, columns)]
     expected = expected_information(rows, columns)
     room = (entropies[0] + entropies[1]) / 2 - expected
     return torch.where(room > 1e-12, (information - expected) / room.clamp_min(1e-12), 0.0)

@@ -20,7 +20,7 @@ def probabilities(logits: Tensor) -> Tensor:
 
 def shannon(p: Tensor) -> Tensor:
     """Entropy of each row in nats; a probability of zero counts for nothing."""
-    return torch.special.entr(p).sum(-1)
+    return -torch.xlogy(p, p).sum(-1)
 
 
 def source_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -63,7 +63,8 @@ def bnm(logits: Tensor) -> Tensor:
     """
     p = probabilities(logits)
     gram = p.T @ p if p.shape[1] <= p.shape[0] else p @ p.T  # the smaller of the two has the same singular values
-    return torch.linalg.eigvalsh(gram).clamp_min(0).sqrt().sum() / len(p)
+    squares: Tensor = torch.linalg.eigvalsh(gram)
+    return squares.clamp_min(0).sqrt().sum() / len(p)
 
 
 def snd(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
@@ -81,7 +82,7 @@ def snd(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
         return p.new_zeros(())
     rows = torch.arange(count, device=p.device)
     dense = []
-    for block in rows.split(ROWS):
+    for block in torch.split(rows, ROWS):
         similar = p[block] @ p.T / temperature
         similar[rows[: len(block)], block] = -torch.inf  # itself is not its neighbour
         dense.append(shannon(similar.softmax(1)))
