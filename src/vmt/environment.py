@@ -1,6 +1,7 @@
 """Where and on what a run was made: the facts that every published number carries."""
 
 import hashlib
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -26,14 +27,17 @@ def environment() -> dict[str, str | None]:
 
 
 def commit() -> str | None:
-    """The commit of the source tree that runs, with a + when it has been changed; None for an installed package."""
+    """The commit of the source tree that runs, with a + when it has been changed.
+
+    For a copy without its history, what VMT_COMMIT says; None where nothing is known, as for an installed package.
+    """
     folder = Path(vmt.__file__).parent
     try:
         git = ["git", "-C", str(folder)]
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
         changed = subprocess.run([*git, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return os.environ.get("VMT_COMMIT")
     return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
