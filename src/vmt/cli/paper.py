@@ -1,4 +1,4 @@
-"""``vmt paper``: rebuild the tables of the paper."""
+"""``vmt paper``: rebuild the tables and figures of the paper."""
 
 import argparse
 import json
@@ -8,19 +8,24 @@ from typing import Any
 
 from vmt.cli.train import load
 from vmt.errors import InputError
-from vmt.paper.runner import fill
+from vmt.paper.experiment import Stage, Table, stages
+from vmt.paper.results import is_done
+from vmt.paper.runner import Places, fill
 from vmt.paper.show import markdown, rows_of
 from vmt.paper.tables import TABLES, find_table
+from vmt.train.config import torch_device
 
 EXAMPLES = """examples:
-  vmt paper list
+  vmt paper list                                        the tables; vmt paper list TABLE: its runs and how they stand
   vmt paper run evaluation --data DATA --budget 30      fill the table for half an hour; the same command goes on
-  vmt paper show evaluation                             ours beside the paper's
-  vmt paper show ten-runs --json
+  vmt paper run priority --data DATA --phases 1         what matters most of all tables, first without DIRT-T
+  vmt paper run all --only '*vada*' --seeds 2,3 --data DATA
+  vmt paper show evaluation                             ours beside the paper's; vmt paper show all --json
 
-A run that is finished is never run again; one that was interrupted goes on where it was. Results are small files that
-hold recipe, seed, commit, hardware, the curve and the accuracy.
+A run that is finished is never run again; one that was interrupted goes on where it was, with the settings it began
+with. Results are small files that hold recipe, seed, commit, hardware, the curve and the accuracy.
 """
+GET_DATA = "vmt data download mnist svhn --data DATA fetches the sets of most of them"
 
 
 def add_commands(commands: Any) -> None:
@@ -30,39 +35,112 @@ def add_commands(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("action", choices=("list", "run", "show"), help="list the tables, fill one, or show one")
-    parser.add_argument("table", nargs="?", help=f"one of {', '.join(TABLES)}")
-    parser.add_argument("--data", help="folder of the official files")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="result files (default: results)")
-    parser.add_argument("--runs", type=Path, default=Path("runs/paper"), help="run folders (default: runs/paper)")
-    parser.add_argument(
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    names = ", ".join([*TABLES, "all"])
+
+    listing = actions.add_parser("list", help="the tables, or the runs of one and how they stand")
+    listing.add_argument("table", nargs="?", help=f"one of {names}")
+    add_places(listing)
+    listing.set_defaults(run=list_tables)
+
+    running = actions.add_parser("run", help="fill a table")
+    running.add_argument("table", nargs="?", help=f"one of {names}")
+    running.add_argument("--data", help="folder of the official files")
+    running.add_argument(
         "--budget", type=float, metavar="MINUTES", help="stop after this long; the same command goes on"
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--evaluate-every", type=int, default=1000, help="iterations between evaluations")
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.set_defaults(run=run)
+    running.add_argument("--only", metavar="PATTERN", help="only rows or runs whose name fits, for example '*vada*'")
+    running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="these seeds in place of the table's")
+    running.add_argument("--phases", type=int, metavar="N", help="only the first N phases: 1 leaves DIRT-T for later")
+    running.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    running.add_argument("--evaluate-every", type=int, default=2000, help="iterations between looks (default: 2000)")
+    running.add_argument("--checkpoint-every", type=int, default=5000, help="between checkpoints (default: 5000)")
+    running.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_places(running)
+    running.set_defaults(run=run_table)
+
+    showing = actions.add_parser("show", help="ours beside the paper's")
+    showing.add_argument("table", nargs="?", help=f"one of {names}")
+    showing.add_argument("--json", action="store_true", help="print as JSON")
+    add_places(showing)
+    showing.set_defaults(run=show_table)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    if arguments.action == "list":
-        for name, table in TABLES.items():
-            print(f"{name:<18} {table.title}: {len(table.cells)} numbers, {len(table.runs())} runs")
-        return 0
+def add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results", type=Path, default=Path("results"), help="result files (default: results)")
+    parser.add_argument("--runs", type=Path, default=Path("runs/paper"), help="run folders (default: runs/paper)")
+
+
+def numbers(text: str) -> list[int]:
+    """Seeds as a list with commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 0,1,2") from error
+
+
+def chosen(arguments: argparse.Namespace) -> Table:
     if arguments.table is None:
-        raise InputError(f"name a table: {', '.join(TABLES)}.")
-    table = find_table(arguments.table)
-    if arguments.action == "run":
-        if arguments.data is None:
-            raise InputError("the paper's runs need the official files: give their folder with --data.")
-        budget = None if arguments.budget is None else 60 * arguments.budget
-        changes = {"device": arguments.device, "evaluate_every": arguments.evaluate_every}
-        fill(table, load, arguments.data, arguments.results, arguments.runs, budget, changes, say=to_stderr)
-    if arguments.json:
-        print(json.dumps(rows_of(table, arguments.results)))
-    else:
-        print(markdown(table, arguments.results))
+        raise InputError(f"name a table: {', '.join(TABLES)}, or all.")
+    return find_table(arguments.table)
+
+
+def list_tables(arguments: argparse.Namespace) -> int:
+    if arguments.table is None:
+        for name, table in TABLES.items():
+            print(f"{name:<18} {table.title}: {len(table.cells)} numbers, {len(stages(table.cells))} stages of runs")
+        return 0
+    for stage in stages(chosen(arguments).cells):
+        print(f"{stands(stage, arguments):<12} {stage.run:<58} {stage.phase}")
     return 0
+
+
+def stands(stage: Stage, arguments: argparse.Namespace) -> str:
+    if is_done(arguments.results, stage):
+        return "done"
+    return "begun" if (arguments.runs / stage.run).exists() else "missing"
+
+
+def run_table(arguments: argparse.Namespace) -> int:
+    table = chosen(arguments)
+    if arguments.phases is not None and arguments.phases < 1:
+        raise InputError(f"--phases {arguments.phases}: give 1 or more.")
+    queue = stages(table.cells, arguments.seeds, arguments.only, arguments.phases)
+    if arguments.data is None:
+        raise InputError(f"the paper's runs need the official files: give their folder with --data ({GET_DATA}).")
+    torch_device(arguments.device)
+    changes = {
+        "device": arguments.device,
+        "log_every": 1000,
+        "evaluate_every": arguments.evaluate_every,
+        "checkpoint_every": arguments.checkpoint_every,
+    }
+    budget = None if arguments.budget is None else 60 * arguments.budget
+    places = Places(arguments.data, arguments.results, arguments.runs)
+    filled = fill(queue, load, places, budget, changes, to_stderr)
+    print_table(table, arguments)
+    if filled.complaints:
+        count = len(filled.complaints)
+        raise InputError(f"{count} of the runs or tasks could not be done; the first: {filled.complaints[0]}")
+    return 0
+
+
+def show_table(arguments: argparse.Namespace) -> int:
+    table = chosen(arguments)
+    if not any(arguments.results.glob("*.json")):
+        to_stderr(f"vmt: there is no result in {arguments.results}: vmt paper run {table.name} --data DATA makes them.")
+    print_table(table, arguments)
+    return 0
+
+
+def print_table(table: Table, arguments: argparse.Namespace) -> None:
+    """One table as a list of rows; all of them as a mapping of names to rows."""
+    tables = list(TABLES.values()) if table.name == "all" else [table]
+    if arguments.json:
+        rows = {each.name: rows_of(each, arguments.results) for each in tables}
+        print(json.dumps(rows if table.name == "all" else rows[table.name]))
+    else:
+        print("\n\n".join(markdown(each, arguments.results) for each in tables))
 
 
 def to_stderr(sentence: str) -> None:

@@ -1,95 +1,145 @@
-"""Fill a table: run what is missing, the most valuable first, until it is full or the time is up."""
+"""The queue: run the stages that are missing, one after the other in one process, until all are done or time is up."""
 
+import gc
 import json
+import shutil
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vmt.data import Task
-from vmt.environment import environment
 from vmt.errors import InputError
-from vmt.paper.tables import Experiment, Table
-from vmt.run import RUN, DataSpec, RunSpec, execute
-from vmt.train.checkpoint import write_atomically
-from vmt.train.log import LOG, read_log
+from vmt.paper.experiment import Stage
+from vmt.paper.results import is_done, write_result
+from vmt.run import RUN, SUMMARY, DataSpec, RunSpec, execute, read_run
+from vmt.train.checkpoint import checkpoints
+from vmt.train.loop import CHECKPOINTS
 from vmt.train.progress import Progress
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a queue finds its data and leaves what it makes."""
+
+    data: str
+    results: Path
+    runs: Path
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What a queue has left to do, and the complaints about what could not be done."""
+
+    missing: int
+    complaints: list[str]
 
 
 def fill(
-    table: Table,
+    queue: Sequence[Stage],
     load: Callable[[DataSpec], Task],
-    data: str,
-    results: Path,
-    runs: Path,
+    places: Places,
     budget: float | None,
     changes: dict[str, Any],
-    say: Callable[[str], None] = print,
-) -> int:
-    """Run the table's missing runs; each leaves a small file in ``results``, and one that was interrupted is gone on
-    with next time. ``budget`` is in seconds. Returns how many runs are still missing."""
-    started = time.monotonic()
-    missing = [(e, seed) for e, seed in table.runs() if not is_finished(result_path(results, e, seed))]
+    say: Say = print,
+) -> Filled:
+    """Do the stages that have no result yet; one that is interrupted is gone on with next time. ``budget`` is in
+    seconds, ``changes`` are settings of the run's config. A run that cannot be done holds up no other."""
+    deadline = None if budget is None else time.monotonic() + budget
+    missing = [stage for stage in queue if not is_done(places.results, stage)]
+    left = len(missing)
+    complaints: dict[str, str] = {}
     tasks: dict[str, Task] = {}
-    for done, (experiment, seed) in enumerate(missing):
-        left = None if budget is None else budget - (time.monotonic() - started)
-        if left is not None and left <= 0:
-            say(f"The time is up; {len(missing) - done} runs are missing. The same command goes on.")
-            return len(missing) - done
-        say(f"[{done + 1}/{len(missing)}] {experiment.name}, seed {seed}")
-        recipe = experiment.recipe(seed)
-        recipe = replace(recipe, config=replace(recipe.config, **changes))
-        spec = RunSpec(DataSpec(experiment.task, data), recipe)
-        if experiment.task not in tasks:
-            tasks = {experiment.task: load(spec.data)}
-        folder = runs / f"{experiment.name}_{seed}"
-        resume = (folder / RUN).exists()
-        summary = execute(spec, tasks[experiment.task], folder, resume, Progress(label=experiment.name), left)
-        write_result(results, experiment, seed, summary, folder)
-        if not summary["finished"]:
-            say(f"The time is up; {len(missing) - done} runs are missing. The same command goes on.")
-            return len(missing) - done
-    return 0
+    for number, stage in enumerate(missing, 1):
+        task = stage.experiment.task
+        if task in complaints or stage.run in complaints:
+            continue
+        seconds = None if deadline is None else deadline - time.monotonic()
+        if seconds is not None and seconds <= 0:
+            say(f"The time is up; {left} stages are missing. The same command goes on.")
+            break
+        say(f"[{number}/{len(missing)}] {stage}")
+        spec = DataSpec(task, places.data)
+        try:
+            if task not in tasks:
+                tasks = {}  # the set before makes room first
+                tasks[task] = load(spec)
+        except InputError as error:
+            complaints[task] = str(error)
+            say(str(error))
+            continue
+        try:
+            done = carry_out(stage, spec, tasks[task], places, seconds, changes, say)
+        except InputError as error:
+            complaints[stage.run] = str(error)
+            say(str(error))
+            continue
+        gc.collect()  # graphs and their memory are held in cycles
+        if not done:
+            say(f"Stopped; {left} stages are missing. The same command goes on.")
+            break
+        left -= 1
+    return Filled(left, list(complaints.values()))
 
 
-def is_finished(path: Path) -> bool:
-    """Whether a run has come to its end. The phases that an unfinished one did end are in its file all the same."""
-    return path.exists() and bool(read_result(path)["finished"])
+def carry_out(
+    stage: Stage,
+    data: DataSpec,
+    task: Task,
+    places: Places,
+    budget: float | None,
+    changes: dict[str, Any],
+    say: Say,
+) -> bool:
+    """Go on with a run to the end of a stage, or begin it. Returns whether it got there."""
+    folder = places.runs / stage.run
+    if (summary := finished_summary(folder)) is not None:
+        write_result(places.results, stage, summary, folder)  # the run is there, only its result was lost
+        return True
+    resume = (folder / RUN).exists()
+    if resume:
+        # With the settings that it began with, whatever is asked for now; the device may be another.
+        recipe = read_run(folder).recipe
+        changes = {name: value for name, value in changes.items() if name == "device"}
+    else:
+        recipe = stage.experiment.recipe(stage.seed)
+        if stage.phase != stage.experiment.phases[0]:
+            say(f"There is no run in {folder}: beginning with {stage.experiment.phases[0]}.")
+    spec = RunSpec(data, replace(recipe, config=replace(recipe.config, **changes)))
+    progress = Progress(label=f"{stage.run} {stage.phase}")
+    summary = execute(spec, task, folder, resume, progress, budget, until=stage.phase)
+    progress.close()
+    write_result(places.results, stage, summary, folder)
+    say(sentence(stage, summary, tidy(folder, summary["finished"])))
+    return stage.phase in summary["phases"]
 
 
-def result_path(results: Path, experiment: Experiment, seed: int) -> Path:
-    return results / f"{experiment.name}_{seed}.json"
+def finished_summary(folder: Path) -> dict[str, Any] | None:
+    """The summary of a run that has come to its end."""
+    path = folder / SUMMARY
+    summary: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"finished": False}
+    return summary if summary["finished"] else None
 
 
-def write_result(results: Path, experiment: Experiment, seed: int, summary: dict[str, Any], folder: Path) -> None:
-    """One small file: what was run, on what, how it went and where it ended."""
-    started = json.loads((folder / RUN).read_text())
-    curve = [
-        [record["step"], record["target"]["accuracy"], record["source"] and record["source"]["accuracy"]]
-        for record in read_log(folder / LOG)
-        if "target" in record
-    ]
-    record = {
-        "experiment": experiment.name,
-        "task": experiment.task,
-        "seed": seed,
-        "recipe": started["recipe"],
-        "finished": summary["finished"],
-        "accuracy": summary["phases"],
-        "collapsed": summary["collapsed"],
-        "seconds": summary["seconds"],
-        "environment": {**started["environment"], "finished_with": environment()},
-        "curve": curve,
-    }
-    results.mkdir(parents=True, exist_ok=True)
-    write_atomically(result_path(results, experiment, seed), json.dumps(record).encode())
+def sentence(stage: Stage, summary: dict[str, Any], size: int) -> str:
+    """How a stage went."""
+    if stage.phase not in summary["phases"]:
+        return f"{stage}: at iteration {summary['iterations']}; {size / 1e6:.1f} MB in its folder to go on with."
+    accuracy = summary["phases"][stage.phase]
+    shown = "no labels to judge by" if accuracy is None else f"{accuracy:.2%}"
+    end = "finished" if summary["finished"] else "to go on with"
+    warning = " COLLAPSED." if stage.phase in summary["collapsed_phases"] else ""
+    return f"{stage}: {shown} after {summary['seconds']:.0f} s;{warning} {size / 1e6:.1f} MB in its folder, {end}."
 
 
-def read_result(path: Path) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = json.loads(path.read_text())
-        record["accuracy"].get, record["finished"], record["seconds"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not a result file: remove it, and run its table again.") from error
-    return record
+def tidy(folder: Path, finished: bool) -> int:
+    """Keep what a run needs to go on, the newest checkpoint, and nothing once it is finished; returns the bytes left.
+
+    Folders are carried between machines, and there are many.
+    """
+    for old in checkpoints(folder / CHECKPOINTS)[0 if finished else 1 :]:
+        shutil.rmtree(old, ignore_errors=True)
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,11 +1,14 @@
 """A table, ours beside the paper's."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from vmt.paper.runner import read_result, result_path
-from vmt.paper.tables import Cell, Table
+from vmt.paper.experiment import Cell, Table
+from vmt.paper.results import collapsed, results_of
+
+Row = Mapping[str, Any]
 
 
 def rows_of(table: Table, results: Path) -> list[dict[str, Any]]:
@@ -14,9 +17,10 @@ def rows_of(table: Table, results: Path) -> list[dict[str, Any]]:
 
 
 def row_of(cell: Cell, results: Path) -> dict[str, Any]:
-    paths = sorted(results.glob(result_path(Path(), cell.experiment, 0).name.replace("_0.json", "_[0-9]*.json")))
-    found = [read_result(path) for path in paths]
-    values = [100 * r["accuracy"][cell.phase] for r in found if r["accuracy"].get(cell.phase) is not None]
+    """A phase that has ended counts, whether or not its run went on to the end."""
+    found = [r for r in results_of(results, cell.experiment) if r["accuracy"].get(cell.phase) is not None]
+    values = [100 * r["accuracy"][cell.phase] for r in found]
+    seconds = [s for r in found if (s := r.get("phase_seconds", {}).get(cell.phase)) is not None]
     return {
         "row": cell.row,
         "column": cell.column,
@@ -25,19 +29,27 @@ def row_of(cell: Cell, results: Path) -> dict[str, Any]:
         "std": round(stdev(values), 2) if len(values) > 1 else None,
         "runs": len(values),
         "wanted": cell.seeds,
-        "collapsed": sum(r["collapsed"] is not None for r in found),
-        "hours": round(sum(r["seconds"] for r in found) / 3600, 2),
+        "collapsed": sum(collapsed(r, cell.phase) for r in found),
+        "seeds": [r["seed"] for r in found],
+        "values": [round(value, 2) for value in values],
+        "seconds": round(mean(seconds)) if seconds else None,
         "experiment": cell.experiment.name,
+        "phase": cell.phase,
     }
+
+
+def ours(row: Row) -> str:
+    """Mean ± standard deviation; a dash where nothing was run."""
+    if row["ours"] is None:
+        return "–"
+    return f"{row['ours']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
 
 
 def markdown(table: Table, results: Path) -> str:
     """The table as Markdown."""
     lines = ["| | task | paper | ours | runs | collapsed |", "|---|---|---|---|---|---|"]
     for row in rows_of(table, results):
-        spread = f" ± {row['std']:.1f}" if row["std"] is not None else ""
-        ours = "–" if row["ours"] is None else f"{row['ours']:.1f}{spread}"
         paper = "–" if row["paper"] is None else f"{row['paper']:.1f}"
         runs = f"{row['runs']} of {row['wanted']}"
-        lines.append(f"| {row['row']} | {row['column']} | {paper} | {ours} | {runs} | {row['collapsed']} |")
+        lines.append(f"| {row['row']} | {row['column']} | {paper} | {ours(row)} | {runs} | {row['collapsed']} |")
     return f"**{table.title}** (accuracy on the target test set, %)\n\n" + "\n".join(lines)

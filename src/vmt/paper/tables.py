@@ -1,101 +1,69 @@
-"""The paper's tables as experiments: which runs fill which cell."""
+"""The paper's tables: which runs fill which cell."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import mean
-from typing import Any
 
 from vmt.errors import InputError
 from vmt.paper import numbers
-from vmt.recipes import Recipe, paper, with_settings
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A run of the paper but for its seed."""
-
-    task: str
-    method: str = "vmt"
-    instance_norm: bool = True
-    dirt_t: bool = False
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that differ from the task's recipe."""
-
-    @property
-    def name(self) -> str:
-        parts = [self.task, self.method, "dirt_t" if self.dirt_t else "", "in" if self.instance_norm else "no-in"]
-        parts += [f"{name}={value}" for name, value in self.changes.items()]
-        return "_".join(part for part in parts if part).replace("/", "-")
-
-    def recipe(self, seed: int) -> Recipe:
-        recipe = paper(self.task, self.method, self.instance_norm, self.dirt_t)
-        shared = {n: v for n, v in self.changes.items() if n in ("lambda_t", "mix", "vat")}
-        recipe = with_settings(recipe, self.changes, shared)
-        return replace(recipe, config=replace(recipe.config, seed=seed))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of a table: the end of a phase of an experiment, over some seeds, beside the paper's."""
-
-    row: str
-    column: str
-    experiment: Experiment
-    phase: str
-    paper: float | None
-    seeds: int = 1
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the paper; its cells in the order of their worth."""
-
-    name: str
-    title: str
-    cells: tuple[Cell, ...]
-
-    def runs(self) -> list[tuple[Experiment, int]]:
-        """Every run that the table needs, once, the most valuable first."""
-        wanted: dict[tuple[str, int], tuple[Experiment, int]] = {}
-        for cell in self.cells:
-            for seed in range(cell.seeds):
-                wanted.setdefault((cell.experiment.name, seed), (cell.experiment, seed))
-        return list(wanted.values())
-
+from vmt.paper.experiment import Cell, Experiment, Table
 
 METHOD_OF = {"Source-Only": "source_only", "VADA": "vada", "Co-DA": "co_da", "VMT": "vmt"}
+M2S = "mnist-svhn"
+REFINED = Experiment(M2S, dirt_t=True)
+WITHOUT = replace(REFINED, instance_norm=False)
+TARGET_STATISTICS = {"statistics": "target"}
+
+SYN_IS_RECREATED = (
+    "SYN → SVHN: Synthetic Digits are re-created unless the published files lie in the data folder; such a number is "
+    "not comparable with the paper's without saying so."
+)
+SOURCE_ONLY_STATISTICS = (
+    "Source-Only takes its running statistics from source batches; “target statistics” takes them from target batches, "
+    "as the authors' program does. The paper does not say which of the two its number is."
+)
+VADA_WEIGHTS = (
+    "VADA and Co-DA on MNIST → SVHN use VADA's own λ_t of 0.01, at VMT's 0.06 VADA collapses; without instance norm "
+    "they have no L_c, as in the VADA paper. On other tasks they use the weights of VMT's recipe."
+)
+CO_DA_VALUES = "Co-DA's own weights (agreement 0.1, diversity 0.001, ceiling 10) are a port's; its paper's are unknown."
+LAST_MODEL = "The number is that of the last iteration of a phase on the whole test set: nothing is selected by it."
+FORTY_K = (
+    "Every run has 40,000 iterations, and 160,000 of DIRT-T after them where it has DIRT-T; the paper chose the number "
+    "per task, among 40,000, 80,000 and 160,000. Its VMT without instance norm on MNIST → SVHN has 160,000."
+)
 
 
-def row_cells(
-    task: str, row: str, paper_number: float | None, instance_norm: bool, seeds: int, column: str | None = None
-) -> Cell:
+def main_cell(task: str, row: str, paper_number: float | None, instance_norm: bool, seeds: int) -> Cell:
     """A cell of the main table. DIRT-T's number comes from the run that also gives the number before it."""
     name, _, refined = row.partition(" + ")
+    method = METHOD_OF[name]
     # A method that DIRT-T follows anywhere is run once, with it; CIFAR → STL has no DIRT-T.
     dirt_t = name != "Source-Only" and task != "cifar-stl"
-    method = METHOD_OF[name]
     experiment = Experiment(task, method, instance_norm, dirt_t)
-    return Cell(row, column or task, experiment, "dirt_t" if refined else method, paper_number, seeds)
+    return Cell(row, task, experiment, "dirt_t" if refined else method, paper_number, seeds)
 
 
 def evaluation(instance_norm: bool) -> tuple[Cell, ...]:
     table = numbers.WITH_INSTANCE_NORM if instance_norm else numbers.WITHOUT_INSTANCE_NORM
-    order = ("VMT + DIRT-T", "VMT", "VADA", "Co-DA", "Source-Only", "VADA + DIRT-T", "Co-DA + DIRT-T")
+    order = ("VMT", "VMT + DIRT-T", "VADA", "Co-DA", "Source-Only", "VADA + DIRT-T", "Co-DA + DIRT-T")
     cells = []
     for row in order:
         for task, number in zip(numbers.TASKS, table[row], strict=True):
             if number is not None:
-                seeds = 3 if task == "mnist-svhn" and row.startswith("VMT") else 2 if "VMT" in row else 1
-                cells.append(row_cells(task, row, number, instance_norm, seeds))
+                seeds = 3 if task == M2S and row.startswith("VMT") else 1 if row == "Source-Only" else 2
+                cells.append(main_cell(task, row, number, instance_norm, seeds))
+    of_target = Experiment(M2S, "source_only", instance_norm, changes=TARGET_STATISTICS)
+    row = "Source-Only, target statistics"
+    cells.append(Cell(row, M2S, of_target, "source_only", table["Source-Only"][0]))
     return tuple(cells)
 
 
-def pair(rows: Mapping[str, Iterable[float]], experiment: Experiment, seeds: int) -> tuple[Cell, ...]:
-    """Two rows of ten runs each: before and after DIRT-T."""
-    before, after = rows.items()
+def pair(rows: Mapping[str, Iterable[float] | None], experiment: Experiment, seeds: int) -> tuple[Cell, ...]:
+    """Two rows, of ten runs each in the paper: before and after DIRT-T."""
     return tuple(
-        Cell(row, "mnist-svhn", experiment, phase, round(mean(values), 1), seeds)
-        for (row, values), phase in ((before, "vmt"), (after, "dirt_t"))
+        Cell(row, M2S, experiment, phase, None if values is None else round(mean(values), 1), seeds)
+        for (row, values), phase in zip(rows.items(), ("vmt", "dirt_t"), strict=True)
     )
 
 
@@ -103,71 +71,168 @@ def some(rows: Mapping[str, tuple[float, ...]], first: int) -> dict[str, tuple[f
     return dict(list(rows.items())[first : first + 2])
 
 
-M2S = "mnist-svhn"
-REFINED = Experiment(M2S, dirt_t=True)
-VARIANTS = {
-    "L_c": Experiment(M2S, "vmt", changes={"vat": False, "mix": None}),
-    "L_c, L_v": Experiment(M2S, "vada", dirt_t=True),
-    "L_c, L_m": Experiment(M2S, "vmt", changes={"vat": False}),
-    "L_c, L_v, L_m": REFINED,
+def mixup(place: str) -> Experiment:
+    return replace(REFINED, changes={"mix": place})
+
+
+# L_c and L_v alone at VADA's λ_t, where the paper's numbers for them come from; with L_m at VMT's.
+VARIANTS: dict[str, tuple[Experiment, str]] = {
+    "L_c": (Experiment(M2S, changes={"vat": False, "mix": None, "lambda_t": 0.01}), "vmt"),
+    "L_c, L_v": (Experiment(M2S, "vada", dirt_t=True), "vada"),
+    "L_c, L_m": (Experiment(M2S, changes={"vat": False}), "vmt"),
+    "L_c, L_v, L_m": (REFINED, "vmt"),
 }
+UPPER_BOUND = Cell(
+    "Train on Target",
+    M2S,
+    Experiment(M2S, "target_only", instance_norm=False),
+    "target_only",
+    numbers.TRAINED_ON_TARGET,
+)
+ON_LOGITS = {"logits": numbers.TEN_RUNS["VMT@40K"], "logits + DIRT-T": numbers.TEN_RUNS["VMT + DIRT-T@160K"]}
+ON_PROBABILITIES = {"probabilities": None, "probabilities + DIRT-T": None}
+ON_HIDDEN = dict(zip(("hidden", "hidden + DIRT-T"), numbers.ON_HIDDEN.values(), strict=True))
+
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        Table("evaluation", "Table 1, with instance-normalised input", evaluation(instance_norm=True)),
-        Table("evaluation-no-in", "Table 1, without instance-normalised input", evaluation(instance_norm=False)),
+        Table(
+            "evaluation",
+            "Table 1, with instance-normalised input",
+            evaluation(instance_norm=True),
+            (LAST_MODEL, FORTY_K, SOURCE_ONLY_STATISTICS, VADA_WEIGHTS, CO_DA_VALUES, SYN_IS_RECREATED),
+        ),
+        Table(
+            "evaluation-no-in",
+            "Table 1, without instance-normalised input",
+            evaluation(instance_norm=False),
+            (LAST_MODEL, FORTY_K, SOURCE_ONLY_STATISTICS, VADA_WEIGHTS, CO_DA_VALUES, SYN_IS_RECREATED),
+        ),
         Table(
             "ten-runs",
-            "Ten runs of MNIST → SVHN",
+            "Runs of MNIST → SVHN",
             (
                 *pair(some(numbers.TEN_RUNS, 2), REFINED, 10),
-                *pair(some(numbers.TEN_RUNS, 0), replace(REFINED, instance_norm=False), 10),
+                *pair(some(numbers.TEN_RUNS, 0), WITHOUT, 10),
             ),
+            (LAST_MODEL, "The paper's numbers are means of ten runs."),
         ),
         Table(
             "vat-versus-vmt",
             "VAT against VMT on MNIST → SVHN, with instance norm",
             tuple(
-                Cell(row, M2S, experiment, "vada" if experiment.method == "vada" else "vmt", values[0])
-                for (row, values), experiment in zip(numbers.VAT_VERSUS_VMT.items(), VARIANTS.values(), strict=True)
+                Cell(row, M2S, *VARIANTS[row], paper=values[0], seeds=3 if row == "L_c, L_v, L_m" else 1)
+                for row, values in numbers.VAT_VERSUS_VMT.items()
+            ),
+            (
+                "The paper copied its first two rows from the VADA paper; they have VADA's λ_t of 0.01 here, the rows "
+                "with L_m VMT's 0.06.",
+                LAST_MODEL,
+            ),
+        ),
+        Table(
+            "mixup",
+            "Where virtual labels are mixed, MNIST → SVHN with instance norm",
+            tuple(
+                cell
+                for phase in (0, 1)
+                for rows, experiment, seeds in (
+                    (ON_LOGITS, REFINED, 3),
+                    (ON_PROBABILITIES, mixup("probabilities"), 1),
+                    (ON_HIDDEN, mixup("hidden"), 1),
+                )
+                for cell in pair(rows, experiment, seeds)[phase : phase + 1]
+            ),
+            (
+                "The paper has no number for mixup on probabilities with instance norm, only without: "
+                "the table probabilities.",
+                "Its numbers are means of ten runs; those on the hidden layer vary from 16.3 to 85.5, and with DIRT-T "
+                "from 17.6 to 95.9.",
+                "The paper gives no equation for mixup on the hidden layer; ours is one reading of its sentence.",
+                LAST_MODEL,
             ),
         ),
         Table(
             "probabilities",
             "Mixup on probabilities, MNIST → SVHN without instance norm",
-            pair(numbers.ON_PROBABILITIES, replace(REFINED, instance_norm=False, changes={"mix": "probabilities"}), 1),
-        ),
-        Table(
-            "hidden",
-            "Mixup on the last hidden layer, MNIST → SVHN with instance norm",
-            pair(numbers.ON_HIDDEN, replace(REFINED, changes={"mix": "hidden"}), 1),
+            pair(numbers.ON_PROBABILITIES, replace(WITHOUT, changes={"mix": "probabilities"}), 1),
+            ("The paper's numbers are means of ten runs, of which two collapsed.", LAST_MODEL),
         ),
         Table(
             "lambda-t",
             "The effect of λ_t on MNIST → SVHN",
             (
                 *pair(some(numbers.LAMBDA_T, 2), replace(REFINED, changes={"lambda_t": 0.01}), 1),
-                *pair(some(numbers.LAMBDA_T, 0), replace(REFINED, instance_norm=False, changes={"lambda_t": 0.02}), 1),
+                *pair(some(numbers.LAMBDA_T, 0), replace(WITHOUT, changes={"lambda_t": 0.02}), 1),
             ),
+            ("The paper's numbers are means of ten runs; one of the ten at 0.02 collapsed.", LAST_MODEL),
         ),
         Table(
             "upper-bound",
             "Trained on the target's own labels, SVHN without instance norm",
-            (
-                Cell(
-                    "Train on Target",
-                    M2S,
-                    Experiment(M2S, "target_only", instance_norm=False),
-                    "target_only",
-                    numbers.TRAINED_ON_TARGET,
-                ),
-            ),
+            (UPPER_BOUND,),
+            (LAST_MODEL,),
         ),
     )
 }
 
 
+def with_seeds(seeds: int, *cells: Cell, row: str | None = None) -> tuple[Cell, ...]:
+    """Cells for the list of priorities: with so many seeds, and a row that can be told from others."""
+    return tuple(replace(cell, seeds=seeds, row=row or cell.row) for cell in cells)
+
+
+def of(task: str, row: str, seeds: int, instance_norm: bool = True) -> tuple[Cell, ...]:
+    """A cell of the main table for the list of priorities."""
+    table = numbers.WITH_INSTANCE_NORM if instance_norm else numbers.WITHOUT_INSTANCE_NORM
+    cell = main_cell(task, row, table[row][numbers.TASKS.index(task)], instance_norm, seeds)
+    return (cell if instance_norm else replace(cell, row=f"{row}, no IN"),)
+
+
+def variant(row: str) -> Cell:
+    return next(cell for cell in TABLES["vat-versus-vmt"].cells if cell.row == row)
+
+
+def mixed(row: str) -> Cell:
+    return next(cell for cell in TABLES["mixup"].cells if cell.row == row)
+
+
+TABLES["priority"] = Table(
+    "priority",
+    "What the rest hangs on, across tables, the most valuable first",
+    (
+        *of(M2S, "VMT", 3),
+        *of(M2S, "VMT + DIRT-T", 3),
+        *of(M2S, "VADA", 2),
+        *of(M2S, "Co-DA", 2),
+        *of(M2S, "Source-Only", 1),
+        *TABLES["evaluation"].cells[-1:],
+        *with_seeds(1, variant("L_c")),
+        *with_seeds(1, variant("L_c, L_m")),
+        *of("svhn-mnist", "VMT", 2),
+        *of("mnist-mnistm", "VMT", 2),
+        *of("svhn-mnist", "VMT + DIRT-T", 2),
+        *of("mnist-mnistm", "VMT + DIRT-T", 2),
+        # Without instance norm the paper's VMT is one of 160K iterations; at 40K it has ten runs.
+        *with_seeds(3, TABLES["ten-runs"].cells[2]),
+        *with_seeds(2, TABLES["ten-runs"].cells[3]),
+        UPPER_BOUND,
+        *with_seeds(1, mixed("probabilities"), row="VMT on probabilities"),
+        *with_seeds(1, mixed("hidden"), row="VMT on the hidden layer"),
+        *of("syn-svhn", "VMT", 1),
+        *of("syn-svhn", "VMT + DIRT-T", 1),
+        # For the figure of the last hidden layer, which is without instance norm in the paper.
+        *of(M2S, "Source-Only", 1, instance_norm=False),
+        *of(M2S, "VADA", 1, instance_norm=False),
+    ),
+    (LAST_MODEL, SOURCE_ONLY_STATISTICS, VADA_WEIGHTS, CO_DA_VALUES, SYN_IS_RECREATED),
+)
+
+
 def find_table(name: str) -> Table:
+    if name == "all":
+        in_order = (TABLES["priority"], *TABLES.values())
+        return Table("all", "Every table", tuple(cell for table in in_order for cell in table.cells))
     if name not in TABLES:
-        raise InputError(f"there is no table {name!r}: choose one of {', '.join(TABLES)}.")
+        raise InputError(f"there is no table {name!r}: choose one of {', '.join(TABLES)}, or all.")
     return TABLES[name]

@@ -1,0 +1,95 @@
+"""One small file per run: what was run, on what, how it went and where it ended."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from vmt.environment import environment
+from vmt.errors import InputError
+from vmt.paper.experiment import Experiment, Stage
+from vmt.run import RUN, RunSpec, read_run
+from vmt.train.checkpoint import write_atomically, writing
+from vmt.train.log import LOG, read_log
+
+
+def result_path(results: Path, run: str) -> Path:
+    return results / f"{run}.json"
+
+
+def is_done(results: Path, stage: Stage) -> bool:
+    """Whether a stage has come to its end. The phases that an unfinished run did end are in its file all the same."""
+    path = result_path(results, stage.run)
+    return path.exists() and stage.phase in read_result(path)["accuracy"]
+
+
+def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
+    """The results of an experiment, by seed."""
+    begin = f"{experiment.name}_"
+    seeds = [path.stem.removeprefix(begin) for path in results.glob("*.json") if path.stem.startswith(begin)]
+    return [read_result(result_path(results, begin + seed)) for seed in sorted(filter(str.isdecimal, seeds), key=int)]
+
+
+def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: Path) -> None:
+    """What is known of a run after a stage; its file is replaced."""
+    started = json.loads((folder / RUN).read_text())
+    now = environment()
+    seconds = dict(summary["clock"])
+    curve = [
+        [
+            record["step"],
+            record["target"]["accuracy"],
+            record["source"] and record["source"]["accuracy"],
+            seconds.get(record["step"]),
+        ]
+        for record in read_log(folder / LOG)
+        if "target" in record
+    ]
+    record = {
+        "experiment": stage.experiment.name,
+        "task": stage.experiment.task,
+        "seed": stage.seed,
+        "command": f"vmt paper run all --only {shlex.quote(stage.experiment.name)} --seeds {stage.seed} --data DATA",
+        "recipe": started["recipe"],
+        "finished": summary["finished"],
+        "iterations": summary["iterations"],
+        "accuracy": summary["phases"],
+        "collapsed": summary["collapsed"],
+        "collapsed_phases": summary["collapsed_phases"],
+        "seconds": summary["seconds"],
+        "phase_seconds": phase_seconds(read_run(folder), seconds),
+        "environment": started["environment"] | ({} if now == started["environment"] else {"ended_on": now}),
+        "fingerprint": started["fingerprint"],
+        "curve_columns": ["iteration", "target accuracy", "source accuracy", "seconds"],
+        "curve": curve,
+    }
+    with writing(results):
+        results.mkdir(parents=True, exist_ok=True)
+    write_atomically(result_path(results, stage.run), json.dumps(record).encode())
+
+
+def phase_seconds(run: RunSpec, seconds: dict[int, float]) -> dict[str, float]:
+    """How long each phase took that has ended, compiling included; ``seconds`` are those until an iteration."""
+    spent, step, before = {}, 0, 0.0
+    for phase in run.recipe.build().phases:
+        step += phase.iterations
+        if step in seconds:
+            spent[phase.name] = round(seconds[step] - before, 1)
+            before = seconds[step]
+    return spent
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads(path.read_text())
+        record["accuracy"].get, record["finished"], record["seconds"], record["collapsed"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not a result file: remove it, and run its table again.") from error
+    return record
+
+
+def collapsed(record: dict[str, Any], phase: str) -> bool:
+    """Whether a run had collapsed when a phase ended."""
+    if "collapsed_phases" in record:
+        return phase in record["collapsed_phases"]
+    return record["collapsed"] is not None
