@@ -115,7 +115,7 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
         }
         if method != "vmt":
             refine["mix"] = None
-    every = Config(log_every=20, evaluate_every=50, checkpoint_every=100)
+    every = Config(log_every=20, evaluate_every=50, checkpoint_every=100, validate_samples=300)
     return Recipe(method, settings, refine, "tiny", {}, every)
 
 
