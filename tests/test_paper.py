@@ -155,6 +155,20 @@ def test_a_run_keeps_only_what_it_needs_to_go_on(filled: Places, tmp_path: Path)
     assert not list((finished / "checkpoints").iterdir())
 
 
+def test_a_run_that_time_runs_out_for_goes_on(filled: Places, tmp_path: Path) -> None:
+    """Stopped before it had logged anything, then gone on with."""
+    places = Places(filled.data, tmp_path / "results", tmp_path / "runs")
+    rare = {**CHANGES, "log_every": 1000}
+    long = Experiment("mnist-svhn", "source_only", changes={"iterations": 10_000})
+    stage = Stage(long, 0, "source_only")
+    steps = []
+    for _ in range(2):
+        assert fill([stage], load, places, 0.3, rare, [].append) == Filled(1, [])
+        steps.append(record_of(places, stage)["iterations"])
+        assert record_of(places, stage)["accuracy"] == {}
+    assert 0 < steps[0] < steps[1] < 10_000
+
+
 def test_a_lost_result_comes_back_from_the_run(filled: Places, tmp_path: Path) -> None:
     stage = stages([refined("dirt_t")])[-1]
     places = Places(filled.data, tmp_path / "results", filled.runs)

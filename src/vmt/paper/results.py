@@ -42,7 +42,7 @@ def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: P
             record["source"] and record["source"]["accuracy"],
             seconds.get(record["step"]),
         ]
-        for record in read_log(folder / LOG)
+        for record in (read_log(folder / LOG) if (folder / LOG).exists() else [])
         if "target" in record
     ]
     record = {
