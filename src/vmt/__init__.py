@@ -1,8 +1,11 @@
 """Unsupervised domain adaptation with Virtual Mixup Training.
 
->>> import vmt
->>> model = vmt.adapt(source=(xs, ys), target=xt, method=vmt.methods.vmt(lambda_t=0.06))  # doctest: +SKIP
->>> model.predict(xt)  # doctest: +SKIP
+>>> import numpy as np, vmt
+>>> ys = np.arange(60) % 3
+>>> xs = np.random.default_rng(0).normal(size=(60, 5)) + 2 * ys[:, None]
+>>> model = vmt.adapt(source=(xs, ys), target=xs + 0.5, iterations=2, progress=False)
+>>> model.predict_proba(xs).shape
+(60, 3)
 """
 
 __version__ = "0.1.0"

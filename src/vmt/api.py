@@ -60,6 +60,22 @@ def adapt(
     config
         Any further field of :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``. With
         ``keep_best="im"`` the model is the best one by that validator, not the last.
+
+    Examples
+    --------
+    Three clusters, and the same ones moved, without labels:
+
+    >>> import numpy as np, vmt
+    >>> random = np.random.default_rng(0)
+    >>> centres = 3 * random.normal(size=(3, 5))
+    >>> ys = np.arange(300) % 3
+    >>> xs = centres[ys] + random.normal(size=(300, 5))
+    >>> xt = centres[ys] + random.normal(size=(300, 5)) + 0.7
+    >>> model = vmt.adapt(source=(xs, ys), target=xt, iterations=60, progress=False)
+    >>> model
+    Model(mlp, 3 classes, samples of shape (5,))
+    >>> model.evaluate(xt, ys).accuracy > 0.9
+    True
     """
     task = make_task(
         as_domain(source, "the source"),

@@ -33,8 +33,6 @@ from vmt.train.setting import sample_shape
 class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier for an unlabelled target domain, trained on a labelled source domain as well.
 
-    >>> VMTClassifier().fit(Xs, ys, X_target=Xt).predict(Xt)  # doctest: +SKIP
-
     Samples are vectors (N, F) or images (N, H, W), (N, H, W, C) or (N, C, H, W). A parameter that the method does not
     take is left unused.
 
@@ -67,6 +65,16 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         The :class:`vmt.Model`, to save or to export.
     classes_, n_features_in_
         The labels in the order of ``predict_proba``'s columns, and the number of values in a sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vmt import VMTClassifier
+    >>> ys = np.array(["cat", "dog"])[np.arange(60) % 2]
+    >>> Xs = np.random.default_rng(0).normal(size=(60, 5)) + 3 * (ys == "dog")[:, None]
+    >>> classifier = VMTClassifier(iterations=60, random_state=0).fit(Xs, ys, X_target=Xs + 0.5)
+    >>> classifier.score(Xs + 0.5, ys) > 0.9
+    True
     """
 
     def __init__(

@@ -15,23 +15,39 @@ from vmt.widths import wide
 
 
 def soft_cross_entropy(probabilities: Tensor, logits: Tensor) -> Tensor:
-    r"""Cross-entropy to a soft label: :math:`-p^\top \ln \mathrm{softmax}(z)`."""
+    r"""Cross-entropy to a soft label: :math:`-p^\top \ln \mathrm{softmax}(z)`.
+
+    >>> soft_cross_entropy(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.0, 0.0]]))
+    tensor([0.6931])
+    """
     return -(probabilities * wide(logits).log_softmax(-1)).sum(-1)
 
 
 def source_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Eq. 1, :math:`\mathcal L_y`: :math:`-y^\top \ln f(x)` on labelled source samples."""
+    r"""Eq. 1, :math:`\mathcal L_y`: :math:`-y^\top \ln f(x)` on labelled source samples.
+
+    >>> source_cross_entropy(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
+    tensor([0.1269, 2.1269])
+    """
     return F.cross_entropy(wide(logits), labels, reduction="none")
 
 
 def conditional_entropy(logits: Tensor) -> Tensor:
-    r"""Eq. 2, :math:`\mathcal L_c`: :math:`-f(x)^\top \ln f(x)`; the gradient flows through both factors."""
+    r"""Eq. 2, :math:`\mathcal L_c`: :math:`-f(x)^\top \ln f(x)`; the gradient flows through both factors.
+
+    >>> conditional_entropy(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
+    tensor([0.6931, 0.0012])
+    """
     return soft_cross_entropy(wide(logits).softmax(-1), logits)
 
 
 def discriminator_loss(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     r"""What the domain discriminator minimises: :math:`\tfrac12 \mathrm{BCE}(d(x_s), 1)` and :math:`\tfrac12
-    \mathrm{BCE}(d(x_t), 0)`, from its logits on source and on target features."""
+    \mathrm{BCE}(d(x_t), 0)`, from its logits on source and on target features.
+
+    >>> discriminator_loss(source=torch.tensor([[3.0]]), target=torch.tensor([[3.0]]))
+    (tensor([0.0243]), tensor([1.5243]))
+    """
     return 0.5 * F.softplus(-wide(source).squeeze(-1)), 0.5 * F.softplus(wide(target).squeeze(-1))
 
 
@@ -39,6 +55,9 @@ def domain_confusion(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     r"""Eq. 1, :math:`\mathcal L_d`, as the classifier minimises it: the discriminator's loss with the labels swapped.
 
     Alternating updates with swapped labels, not gradient reversal.
+
+    >>> domain_confusion(source=torch.tensor([[3.0]]), target=torch.tensor([[3.0]]))
+    (tensor([1.5243]), tensor([0.0243]))
     """
     return discriminator_loss(source=-source, target=-target)
 
@@ -47,12 +66,20 @@ def virtual_adversarial(clean: Tensor, adversarial: Tensor) -> Tensor:
     r"""Eq. 3, :math:`\mathcal L_v`: :math:`\mathrm{CE}(f(x), f(x + r))` with :math:`f(x)` held constant.
 
     ``adversarial`` are the logits at :math:`x + r`, where :math:`r` comes from :func:`vmt.directions.adversarial`.
+
+    >>> virtual_adversarial(clean=torch.tensor([[9.0, 0.0]]), adversarial=torch.tensor([[0.0, 0.0]]))
+    tensor([0.6931])
     """
     return soft_cross_entropy(wide(clean.detach()).softmax(-1), adversarial)
 
 
 def mixed(values: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
-    r"""Eq. 4, the convex combination :math:`\lambda v_i + (1 - \lambda) v_j` of each row with its partner row."""
+    r"""Eq. 4, the convex combination :math:`\lambda v_i + (1 - \lambda) v_j` of each row with its partner row.
+
+    >>> mixed(torch.tensor([[0.0], [8.0]]), lam=torch.tensor([0.75, 0.5]), partner=torch.tensor([1, 0]))
+    tensor([[2.],
+            [4.]])
+    """
     lam = lam.view(-1, *[1] * (values.dim() - 1))
     return lam * values + (1 - lam) * values[partner]
 
@@ -62,13 +89,26 @@ def virtual_mixup(clean: Tensor, of_mixed: Tensor, lam: Tensor, partner: Tensor)
     held constant, :math:`\mathrm{CE}(\tilde y, f(\tilde x))`.
 
     ``clean`` are the logits of the batch, ``of_mixed`` those of its mix :func:`mixed` with the same λ and partners.
+
+    A linear network agrees with every mix, so that only the entropy of the virtual labels is left:
+
+    >>> net = torch.nn.Linear(5, 3)
+    >>> x, lam, partner = torch.randn(8, 5), torch.rand(8), torch.randperm(8)
+    >>> loss = virtual_mixup(net(x), net(mixed(x, lam, partner)), lam, partner)
+    >>> torch.allclose(loss, conditional_entropy(net(mixed(x, lam, partner))), atol=1e-5)
+    True
     """
     virtual_label = mixed(wide(clean.detach()), lam, partner).softmax(-1)
     return soft_cross_entropy(virtual_label, of_mixed)
 
 
 def virtual_mixup_on_probabilities(clean: Tensor, of_mixed: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
-    r"""Eqs. 5 and 6, :math:`\mathcal L_m` with :math:`\tilde y = \lambda f(x_i) + (1-\lambda) f(x_j)` held constant."""
+    r"""Eqs. 5 and 6, :math:`\mathcal L_m` with :math:`\tilde y = \lambda f(x_i) + (1-\lambda) f(x_j)` held constant.
+
+    >>> clean, lam, partner = torch.tensor([[9.0, 0.0], [0.0, 9.0]]), torch.tensor([0.5, 0.5]), torch.tensor([1, 0])
+    >>> virtual_mixup_on_probabilities(clean, torch.zeros(2, 2), lam, partner)
+    tensor([0.6931, 0.6931])
+    """
     virtual_label = mixed(wide(clean.detach()).softmax(-1), lam, partner)
     return soft_cross_entropy(virtual_label, of_mixed)
 
@@ -78,12 +118,19 @@ def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
 
     Also :math:`\mathcal L_m` on the last hidden layer (appendix), where the "teacher" is the head applied to the mixed
     hidden layer and the "student" the network applied to the mixed input.
+
+    >>> teacher_cross_entropy(teacher=torch.tensor([[9.0, 0.0]]), student=torch.tensor([[2.0, 0.0]]))
+    tensor([0.1272])
     """
     return soft_cross_entropy(wide(teacher.detach()).softmax(-1), student)
 
 
 def agreement(first: Tensor, second: Tensor) -> Tensor:
-    r"""Co-DA's :math:`\mathcal L_p`: :math:`\|f_1(x) - f_2(x)\|_1` of the predictions of two classifiers."""
+    r"""Co-DA's :math:`\mathcal L_p`: :math:`\|f_1(x) - f_2(x)\|_1` of the predictions of two classifiers.
+
+    >>> agreement(torch.tensor([[9.0, 0.0]]), torch.tensor([[0.0, 9.0]]))
+    tensor([1.9995])
+    """
     return (wide(first).softmax(-1) - wide(second).softmax(-1)).abs().sum(-1)
 
 
@@ -91,6 +138,9 @@ def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
     r"""Co-DA's :math:`-\mathcal D_g`: :math:`-\min(\nu, \|\overline{g_1(x) - g_2(x)}\|_2^2)`, of the batch as a whole.
 
     Two encoders are pushed apart until the squared distance of their mean features reaches the ceiling ν.
+
+    >>> diversity(torch.ones(4, 3), torch.zeros(4, 3))
+    tensor([-3.])
     """
     distance = (wide(first) - wide(second)).flatten(1).mean(0).square().sum()
     return -distance.clamp_max(ceiling)[None]
@@ -104,6 +154,12 @@ def maximum_mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
 
     K is the sum of Gaussians :math:`\exp(-d^2 / 2\sigma)` over 19 bandwidths, as in the DSN paper's comparison. Below
     1e-4 it is constant, and so has no gradient.
+
+    >>> x = torch.randn(20, 4)
+    >>> maximum_mean_discrepancy(x, x)
+    tensor([1.0000e-04])
+    >>> maximum_mean_discrepancy(x, x + 3) > 1
+    tensor([True])
     """
 
     def kernel(a: Tensor, b: Tensor) -> Tensor:

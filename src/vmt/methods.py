@@ -22,6 +22,9 @@ def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: 
     """The lower bound: L_y alone. Nothing of the target is seen.
 
     ``statistics="target"`` takes the running statistics from target batches, as the authors' program does.
+
+    >>> [term.name for update in source_only().updates() for term in update.terms]
+    ['L_y', 'entropy(source)', 'predicted share(source)']
     """
     if statistics not in ("source", "target"):
         raise InputError(f"statistics={statistics!r} is not one of 'source', 'target'")
@@ -32,14 +35,22 @@ def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: 
 
 
 def target_only(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
-    """The upper bound: cross-entropy on the target's own labels."""
+    """The upper bound: cross-entropy on the target's own labels.
+
+    >>> target_only().reads_labels_of("target")
+    True
+    """
     clean = View("classifier", TARGET, statistics=True)
     terms = (Term("L_y", losses.source_cross_entropy, (clean.logits, Labels(TARGET))), *health(clean))
     return one_phase("target_only", CLASSIFIER, [classifier_update(terms, optimiser)], iterations)
 
 
 def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
-    """L_y + λ_d L_d with alternating updates: domain-adversarial training on the paper's networks."""
+    """L_y + λ_d L_d with alternating updates: domain-adversarial training on the paper's networks.
+
+    >>> [update.name for update in dann().updates()]
+    ['discriminator', 'classifier']
+    """
     return adversarial("dann", lambda_d, 0.0, 0.0, (), optimiser, iterations)
 
 
@@ -53,7 +64,12 @@ def vada(
     optimiser: Adam = ADAM,
     iterations: int = 40_000,
 ) -> Method:
-    """DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)]."""
+    """DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)].
+
+    >>> classifier = vada(lambda_t=0.1).phases[0].updates[-1]
+    >>> {term.name: term.weight for term in classifier.terms if term.weight}
+    {'L_y': 1.0, 'L_d': 0.01, 'L_v(source)': 1.0, 'L_v(target)': 0.1, 'L_c(target)': 0.1}
+    """
     terms = [penalties.vat(radius, xi)]
     return adversarial("vada", lambda_d, lambda_s, lambda_t, terms, optimiser, iterations, entropy)
 
@@ -77,6 +93,10 @@ def vmt(
     ``mix`` says where the virtual labels are mixed (``logits``, ``probabilities`` or ``hidden``); ``mix=None`` drops
     L_m and ``vat=False`` L_v; ``lambda_mix_t`` gives L_m(target) a weight of its own; ``fresh_lambda=False`` draws λ
     once per run, as the authors' program does.
+
+    >>> method = vmt(lambda_t=0.06, vat=False)
+    >>> {term.name: term.weight for term in method.phases[0].updates[-1].terms if term.weight}
+    {'L_y': 1.0, 'L_d': 0.01, 'L_m(source)': 1.0, 'L_m(target)': 0.06, 'L_c(target)': 0.06}
     """
     terms = [] if mix is None else [penalties.mixup(mix, alpha, fresh_lambda, lambda_mix_t)]
     if vat:
@@ -103,6 +123,10 @@ def dirt_t(
     It goes on from the weights, Adam moments and weight average of ``base``. The teacher is the weight average with
     the running statistics of the moment, refreshed every ``interval`` iterations. ``mix=None`` leaves L_m out, as
     after VADA.
+
+    >>> method = dirt_t(vada(iterations=5000), mix=None, interval=500, iterations=10000)
+    >>> method.name, [(phase.name, phase.iterations) for phase in method.phases]
+    ('vada+dirt_t', [('vada', 5000), ('dirt_t', 10000)])
     """
     if "classifier" not in base.roles or "ema" not in base.roles:
         raise InputError(
@@ -132,7 +156,11 @@ def dirt_t(
 
 
 def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
-    """L_y + the maximum mean discrepancy of source and target features at a tap."""
+    """L_y + the maximum mean discrepancy of source and target features at a tap.
+
+    >>> mmd(weight=0.5).phases[0].updates[0].terms[1].weight
+    0.5
+    """
     source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
     terms = (
         Term("L_y", losses.source_cross_entropy, (source.logits, Labels(SOURCE))),
@@ -158,6 +186,9 @@ def co_da(
     """Two VADA classifiers that must agree on the target while their features are pushed apart on the source.
 
     The first one predicts; the two end nearly equal.
+
+    >>> list(co_da(lambda_d=0).roles)
+    ['classifier', 'ema', 'classifier2', 'ema2']
     """
     first = family("classifier", "discriminator", lambda_d, lambda_s, lambda_t, [penalties.vat(radius, xi)], entropy)
     second = family("classifier2", "discriminator2", lambda_d, lambda_s, lambda_t, [penalties.vat(radius, xi)], entropy)

@@ -31,7 +31,20 @@ OWN_MODULE = "module"
 
 
 class Model:
-    """A classifier for the target domain."""
+    """A classifier for the target domain: what :func:`vmt.adapt` returns and :func:`vmt.load` reads.
+
+    >>> import numpy as np, vmt
+    >>> ys = np.arange(60) % 3
+    >>> xs = np.random.default_rng(0).normal(size=(60, 5)) + 2 * ys[:, None]
+    >>> model = vmt.adapt((xs, ys), xs + 0.5, classes=["ant", "bee", "cat"], iterations=2, progress=False)
+    >>> model.classes
+    ('ant', 'bee', 'cat')
+    >>> model.predict(xs[:4]).shape, model.predict_proba(xs[:4]).shape
+    ((4,), (4, 3))
+    >>> judged = model.evaluate(xs, ys)
+    >>> judged.samples, len(judged.per_class)
+    (60, 3)
+    """
 
     def __init__(
         self,
@@ -111,6 +124,16 @@ def load(path: str | Path, network: Callable[[], Staged] | None = None, device: 
     """A saved model, from its file or from the folder of the run that made it.
 
     A model of a module of your own needs ``network``, a function that builds it.
+
+    >>> import numpy as np, tempfile, vmt
+    >>> ys = np.arange(60) % 3
+    >>> xs = np.random.default_rng(0).normal(size=(60, 5)) + 2 * ys[:, None]
+    >>> model = vmt.adapt((xs, ys), xs + 0.5, iterations=2, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/model.safetensors")
+    ...     again = vmt.load(f"{folder}/model.safetensors")
+    >>> bool((again.predict_proba(xs) == model.predict_proba(xs)).all())
+    True
     """
     path = Path(path)
     if path.is_dir():

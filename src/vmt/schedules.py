@@ -19,6 +19,10 @@ class Ramp:
     """From ``start`` to ``end`` while progress goes from ``begin`` to ``until``; constant before and after.
 
     ``shape`` is ``linear``, ``cosine``, or ``sigmoid`` (DANN's 2/(1+exp(−10p)) − 1).
+
+    >>> weight = Ramp(0.0, 1.0, until=0.5)
+    >>> [weight(progress) for progress in (0.0, 0.25, 0.5, 1.0)]
+    [0.0, 0.5, 1.0, 1.0]
     """
 
     start: float

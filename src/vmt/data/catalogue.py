@@ -39,7 +39,12 @@ class TaskInfo:
 
 
 def load_task(name: str, data: Path | None = None) -> Task:
-    """The named task, on the CPU; `data` is the folder under which its files lie."""
+    """The named task, on the CPU; `data` is the folder under which its files lie.
+
+    >>> task = load_task("digits")
+    >>> task.source.name, task.preprocess.size, len(task.classes)
+    ('rendered digits', (16, 16), 10)
+    """
     if name not in TASKS:
         near = get_close_matches(name, TASKS, n=1)
         hint = f" (perhaps {near[0]}?)" if near else ""

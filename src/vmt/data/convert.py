@@ -21,6 +21,10 @@ def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = ()) 
 
     `x` is a batch of images (N, H, W), (N, H, W, C) or (N, C, H, W), or of vectors (N, F); `y` holds one
     class number per sample. Memory is shared with `x` where nothing has to be converted.
+
+    >>> photographs = domain(np.zeros((8, 32, 32, 3), np.uint8), np.arange(8) % 2, name="photographs")
+    >>> tuple(photographs.x.shape), photographs.is_images
+    ((8, 3, 32, 32), True)
     """
     samples = _samples(_tensor(x, f"x of {name}"), name)
     if y is None:

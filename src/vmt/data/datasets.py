@@ -20,6 +20,10 @@ def from_dataset(dataset: Any, *, labels: bool = True, name: str = "the dataset"
 
     `labels=False` leaves y out, for a target whose labels stand for nothing. Where samples are transformed at random,
     each is taken as it comes, once.
+
+    >>> dataset = torch.utils.data.TensorDataset(torch.zeros(6, 1, 8, 8), torch.arange(6) % 3)
+    >>> from_dataset(dataset).y.tolist()
+    [0, 1, 2, 0, 1, 2]
     """
     batched = isinstance(dataset, DataLoader) and dataset.batch_sampler is not None
     xs: list[Tensor] = []

@@ -15,6 +15,11 @@ class Domain:
     """Samples of one domain, resident on one device.
 
     Build it with :func:`vmt.data.domain`, which checks and converts; the constructor trusts its arguments.
+
+    >>> measured = Domain(torch.randn(20, 3), torch.arange(20) % 2, "measured")
+    >>> kept, held_out = measured.split(0.2, seed=0)
+    >>> len(kept), len(held_out), held_out.y.bincount().tolist()
+    (16, 4, [2, 2])
     """
 
     x: Tensor  # (N, C, H, W) images, uint8 or float32; or (N, F) float32 vectors

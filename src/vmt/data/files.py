@@ -28,7 +28,15 @@ DAMAGED_NPZ = (
 
 
 def read_npz(path: Path | str) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Samples ``x`` and, where there are any, labels ``y`` of a NumPy archive."""
+    """Samples ``x`` and, where there are any, labels ``y`` of a NumPy archive.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/target.npz", x=np.zeros((4, 8, 8)))
+    ...     x, y = read_npz(f"{folder}/target.npz")
+    >>> x.shape, y
+    ((4, 8, 8), None)
+    """
     path = existing_file(Path(path), "give the path of an .npz file with an array 'x' and, for labels, 'y'")
     try:
         with np.load(path, allow_pickle=False) as archive:

@@ -53,6 +53,11 @@ def make_task(
     Without `source_test`, a tenth of the source is held out. `classes` are their names or their number;
     without it they are counted from the source labels. `size` is what images are brought to, if not to the larger of
     the two domains' sizes.
+
+    >>> source = Domain(torch.randn(40, 3), torch.arange(40) % 2, "source")
+    >>> task = make_task(source, Domain(torch.randn(30, 3), None, "target"), classes=["no", "yes"])
+    >>> len(task.source), len(task.source_test), task.classes
+    (36, 4, ('no', 'yes'))
     """
     names = _class_names(classes)
     count = check_pair(source, target, len(names) or None)

@@ -24,6 +24,11 @@ def cnn(
 
     ``depth`` is the number of convolutions in a block; the paper's is 3. The first two blocks end with max-pool,
     dropout and Gaussian noise; the discriminator looks at what comes out of the second (``features``).
+
+    >>> import torch
+    >>> net = cnn((3, 32, 32), classes=10, instance_norm=True)
+    >>> {tap: tuple(value.shape) for tap, value in net(torch.zeros(2, 3, 32, 32)).items()}
+    {'features': (2, 64, 8, 8), 'hidden': (2, 64), 'logits': (2, 10)}
     """
     if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
         raise InputError(

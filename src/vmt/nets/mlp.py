@@ -13,7 +13,11 @@ def mlp(
     dropout: float = 0.1,
     noise: float = 0.1,
 ) -> Staged:
-    """Four dense layers of ``width``, dropout and Gaussian noise after the second (``features``), BN on the logits."""
+    """Four dense layers of ``width``, dropout and Gaussian noise after the second (``features``), BN on the logits.
+
+    >>> mlp((5,), classes=3).taps
+    ('features', 'hidden', 'logits')
+    """
     inputs = 1
     for side in shape:
         inputs *= side
@@ -28,7 +32,11 @@ def mlp(
 
 
 def discriminator(features: int, hidden: int = 100) -> Staged:
-    """d: flattened features → dense ReLU → one logit, positive for source. No batch norm."""
+    """d: flattened features → dense ReLU → one logit, positive for source. No batch norm.
+
+    >>> discriminator(features=4096).taps
+    ('domain',)
+    """
     layers = nn.Sequential(
         nn.Flatten(), initialised(nn.Linear(features, hidden)), nn.ReLU(), initialised(nn.Linear(hidden, 1))
     )

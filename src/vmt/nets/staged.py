@@ -15,6 +15,10 @@ class Staged(nn.Module):
 
     ``one_by_one`` marks a network whose passes may not share a batch, because it holds normalisation layers that
     cannot be told where one pass ends.
+
+    >>> net = Staged({"features": nn.Linear(5, 4), "logits": nn.Linear(4, 3)})
+    >>> net.part(after="features").taps
+    ('logits',)
     """
 
     def __init__(self, stages: Mapping[str, nn.Module], one_by_one: bool = False) -> None:
