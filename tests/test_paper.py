@@ -129,6 +129,7 @@ def test_a_result_holds_what_a_number_needs(filled: Places) -> None:
     assert record["curve"][0][1] == record["accuracy"]["vmt"]
     assert record["curve"][0][3] < record["curve"][1][3], "seconds grow"
     assert f"--seeds {stage.seed}" in record["command"]
+    assert len(record["validators"]["entropy"]) == 2
 
 
 def test_stopping_between_phases_changes_nothing(filled: Places, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def add_commands(commands: Any) -> None:
     running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="these seeds in place of the table's")
     running.add_argument("--phases", type=int, metavar="N", help="only the first N phases: 1 leaves DIRT-T for later")
     running.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    running.add_argument("--evaluate-every", type=int, default=2000, help="iterations between looks (default: 2000)")
+    running.add_argument("--evaluate-every", type=int, default=2500, help="iterations between looks (default: 2500)")
     running.add_argument("--checkpoint-every", type=int, default=5000, help="between checkpoints (default: 5000)")
     running.add_argument("--json", action="store_true", help="print the table as JSON")
     add_places(running)

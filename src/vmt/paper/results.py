@@ -35,15 +35,16 @@ def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: P
     started = json.loads((folder / RUN).read_text())
     now = environment()
     seconds = dict(summary["clock"])
+    log = read_log(folder / LOG) if (folder / LOG).exists() else []
+    looks = [record for record in log if "target" in record]
     curve = [
         [
-            record["step"],
-            record["target"]["accuracy"],
-            record["source"] and record["source"]["accuracy"],
-            seconds.get(record["step"]),
+            look["step"],
+            look["target"]["accuracy"],
+            look["source"] and look["source"]["accuracy"],
+            seconds.get(look["step"]),
         ]
-        for record in (read_log(folder / LOG) if (folder / LOG).exists() else [])
-        if "target" in record
+        for look in looks
     ]
     record = {
         "experiment": stage.experiment.name,
@@ -62,10 +63,17 @@ def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: P
         "fingerprint": started["fingerprint"],
         "curve_columns": ["iteration", "target accuracy", "source accuracy", "seconds"],
         "curve": curve,
+        "validators": by_validator(looks),
     }
     with writing(results):
         results.mkdir(parents=True, exist_ok=True)
     write_atomically(result_path(results, stage.run), json.dumps(record).encode())
+
+
+def by_validator(looks: list[dict[str, Any]]) -> dict[str, list[float | None]]:
+    """The scores of each validator, one per point of the curve."""
+    names = dict.fromkeys(name for look in looks for name in look.get("validators", {}))
+    return {name: [look.get("validators", {}).get(name) for look in looks] for name in names}
 
 
 def phase_seconds(run: RunSpec, seconds: dict[int, float]) -> dict[str, float]:
