@@ -22,6 +22,9 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|np|nn|sklearn|collections|pathlib|typing)\..*"),
     ("py:.*", r"Tensor|NDArray|Path|Any|Callable|Sequence|Mapping|Self|Module|nn\.Module"),
+    ("py:data", r"[A-Z_]+"),
+    # Parts of our own that are not for users, but are named.
+    ("py:.*", r"vmt\.(plan|draws|data\.stored|data\.stl|nets\.spec)(\..*)?"),
 ]
 
 myst_enable_extensions = ["dollarmath"]
@@ -36,17 +39,29 @@ html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 html_show_sphinx = False
 
+default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True}
 napoleon_google_docstring = False
-napoleon_use_rtype = False
+napoleon_use_param = napoleon_use_rtype = False
 python_maximum_signature_line_length = 90
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
 
 def setup(app: Any) -> None:
+    # Napoleon takes what stands before a colon in the text of an attribute for its type: keep the text from it.
+    kept: dict[str, list[str]] = {}
+
+    def keep(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
+        kept[name] = list(lines)
+
+    def put_back(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
+        if what == "attribute":
+            lines[:] = kept[name]
+
+    app.connect("autodoc-process-docstring", keep, priority=100)
+    app.connect("autodoc-process-docstring", put_back, priority=900)
     # The toctree names some pages by patterns; that one of them is not there yet is no fault.
     logger = logging.getLogger("sphinx.sphinx.directives.other")
     logger.addFilter(lambda record: "glob pattern" not in str(record.msg))
