@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 import vmt
-from vmt.cli import data, demo, export, inspect, paper, predict, train
+from vmt.cli import data, demo, evaluate, export, inspect, paper, predict, report, select, train
 from vmt.engine import bench
 from vmt.errors import InputError
 
@@ -14,6 +14,8 @@ EXAMPLES = """examples:
   vmt demo                                    see it work: a small real task, a few minutes on a CPU
   vmt train mnist-svhn --data DATA --dirt-t   the paper's recipe for MNIST → SVHN
   vmt train --source a.npz --target b.npz     your own data
+  vmt report RUN -o report.html               a page that shows whether it worked
+  vmt select RUN RUN                          which run, when there are no target labels?
   vmt predict RUN picture.png                 classes and probabilities as CSV
   vmt export RUN                              one file for other programs, in ONNX
 """
@@ -36,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for module in (demo, train, predict, export, data, paper, bench, inspect):
+    for module in (demo, train, select, report, evaluate, predict, export, data, paper, bench, inspect):
         module.add_commands(commands)
     return parser
 

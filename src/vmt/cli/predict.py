@@ -1,151 +1,177 @@
-"""``vmt predict`` and ``vmt evaluate``: use a trained model."""
+"""``vmt predict``: classes and probabilities of whatever there is, written as they come."""
 
 import argparse
 import csv
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-import numpy as np
+from tqdm import tqdm
 
-from vmt.cli.train import load as load_data
-from vmt.data import read_npz
-from vmt.data.pictures import TooLarge, decode
-from vmt.data.ranges import BYTES, UNIT
+from vmt.data.folders import SUFFIXES, few
+from vmt.data.reading import FEW, PART, PATIENCE
+from vmt.data.stream import STDIN, Chunk, Fault, Reads, expand, stream
 from vmt.errors import InputError
-from vmt.exported import FORMATS, Exported, open_model
-from vmt.model import Model, load
-from vmt.run import read_run
+from vmt.exported import Exported, open_model
+from vmt.model import Model
 
-PREDICT = """examples:
-  vmt predict runs/demo/vmt seven.png three.jpg
-  vmt predict runs/m2s images.npz --out predictions.csv
-  vmt predict model.safetensors *.png | head
-  vmt predict model.onnx picture.png           a file that vmt export wrote
+EXAMPLES = """examples:
+  vmt predict runs/mine picture.png photo.jpg             classes and probabilities as CSV
+  vmt predict runs/mine folder/ --out predictions.csv     every picture and NumPy file below a folder
+  vmt predict runs/mine images.npz --out predictions.jsonl
+  vmt predict model.onnx list.csv                         pictures that a CSV lists, by a file of vmt export
+  vmt predict model.safetensors table.csv                 the rows of a table
+  find . -name '*.jpg' | vmt predict runs/mine - | head   paths on standard input, one per line
+  cut -d, -f2-9 big.csv | vmt predict runs/table -        for a model of vectors, also the rows of a CSV
 
-A picture is one sample; an .npz file (key x) or .npy file holds many.
+A picture is one sample; an .npz file (key x), an .npy file and a table hold many. Files are read a batch at a time, so
+that their number and size do not matter. What cannot be read is named and left out; when it is more than 10 samples and
+more than 1 % of those so far, the command stops. A table's columns are found by their names where model and table have
+any, and else must stand in the order of the training.
 """
-EVALUATE = """examples:
-  vmt evaluate runs/m2s                        on the target test set of its task
-  vmt evaluate runs/m2s --test labelled.npz    on labelled samples of your own
-"""
+
+Row = tuple[str, int, str, list[float]]
 
 
 def add_commands(commands: Any) -> None:
-    style = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = commands.add_parser("predict", help="classes and probabilities as CSV", epilog=PREDICT, **style)
-    parser.add_argument("model", type=Path, help="a run's folder, a saved model, or an .onnx or .pt2 file")
-    parser.add_argument("files", nargs="+", type=Path, help="pictures, .npz or .npy files")
-    parser.add_argument("--out", type=Path, help="write the CSV here instead of to stdout")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
-    parser.set_defaults(run=predict)
-
-    parser = commands.add_parser("evaluate", help="accuracy of a trained model", epilog=EVALUATE, **style)
-    parser.add_argument("model", type=Path, help="a run's folder or a saved model")
-    parser.add_argument(
-        "--test", type=Path, help="an .npz with x and y (default: the target test set of the run's task)"
+    parser = commands.add_parser(
+        "predict",
+        help="classes and probabilities of pictures, arrays and tables",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
+    parser.add_argument("model", type=Path, help="a run's folder, a saved model, or an .onnx or .pt2 file")
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="pictures, folders, lists of pictures (.csv), tables (.csv, .parquet), .npz or .npy files; - for stdin",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of to stdout")
+    parser.add_argument("--format", choices=tuple(WRITERS), help="default: as --out is named, or csv")
+    parser.add_argument("--label", metavar="COLUMN", help="column of a table that is no feature (default: label)")
+    parser.add_argument(
+        "--max-unreadable", metavar="N", type=int, help=f"stop after so many (default: {FEW}, or {PART:.0%}% if more)"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
-    parser.set_defaults(run=evaluate)
+    parser.set_defaults(run=run)
 
 
-def predict(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     model = open_model(arguments.model, device=arguments.device)
-    if arguments.out is None:
-        count = write_predictions(model, arguments.files, sys.stdout)
-    else:
-        try:
-            with arguments.out.open("w", newline="", encoding="utf-8") as file:
-                count = write_predictions(model, arguments.files, file)
-        except OSError as error:
-            raise InputError(f"{arguments.out} cannot be written ({error.strerror}): choose another --out.") from error
+    reads = Reads(model.preprocess, model.features, arguments.label)
+    inputs = expand(arguments.inputs, reads)
+    tally = Tally(arguments.max_unreadable)
+    with output(arguments.out) as file:
+        write = WRITERS[arguments.format or format_of(arguments.out)](file, model.classes)
+        with bar(inputs, shown=arguments.out is not None or not sys.stdout.isatty()) as progress:
+            for item in stream(inputs, reads, sys.stdin.buffer):
+                if isinstance(item, Fault):
+                    tally.count(item)
+                    continue
+                write(predictions(model, item))
+                tally.read += len(item.files)
+                progress.update(len(item.files))
+    tally.close()
     if arguments.json:
-        print(json.dumps({"samples": count, "out": arguments.out and str(arguments.out)}))
+        out = arguments.out and str(arguments.out)
+        print(json.dumps({"samples": tally.read, "unreadable": len(tally.faults), "out": out}))
     return 0
 
 
-def write_predictions(model: Model | Exported, files: list[Path], stream: Any) -> int:
-    """One row per sample: where it came from, the class, the probability of every class."""
-    writer = csv.writer(stream)
-    writer.writerow(["file", "index", "class", *(f"p({name})" for name in model.classes)])
-    count = 0
-    for path in files:
-        for start, samples in read_samples(path, model):
-            for i, row in enumerate(model.predict_proba(samples), start):
-                writer.writerow([path, i, model.classes[int(row.argmax())], *(f"{p:.6f}" for p in row)])
-                count += 1
-    return count
-
-
-def read_samples(path: Path, model: Model | Exported, chunk: int = 4096) -> Iterator[tuple[int, Any]]:
-    """The samples of a file in chunks, each with the index of its first."""
-    if not path.is_file():
-        raise InputError(f"{path} is not a file: give pictures, .npz or .npy files.")
-    if path.suffix == ".npz":
-        samples = read_npz(path)[0]
-    elif path.suffix == ".npy":
-        try:
-            samples = np.load(path, allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise InputError(f"{path} is not a readable .npy file: save it again with numpy.save.") from error
-    else:
-        samples = read_picture(path, model)[None]
-    for start in range(0, len(samples), chunk):
-        yield start, samples[start : start + chunk]
-
-
-def read_picture(path: Path, model: Model | Exported) -> Any:
-    """A picture in the channels and value range that the model was trained on."""
-    if model.preprocess.size is None:
-        raise InputError(f"{path} is a picture, but the model reads vectors: give an .npz or .npy file.")
+def predictions(model: Model | Exported, chunk: Chunk) -> Iterator[Row]:
+    """Where a sample came from, its class, the probability of every class."""
     try:
-        # As in training: upright, on white where transparent, in 8 bits.
-        decoded = decode(path, model.preprocess.size, model.preprocess.channels)
-    except Exception as error:  # damaged files make Pillow raise almost anything
-        reason = f" ({error})" if isinstance(error, TooLarge) else ""
-        raise InputError(
-            f"{path} is not a readable picture{reason}: give a PNG, a JPEG or another format of Pillow."
-        ) from error
-    pixels = decoded[0] if len(decoded) == 1 else decoded.transpose(1, 2, 0)
-    if model.preprocess.scale == (BYTES.scale,):
-        return pixels
-    return pixels / np.float32(255) if model.preprocess.scale == (UNIT.scale,) else pixels / np.float32(127.5) - 1
+        probabilities = model.predict_proba(chunk.x)
+    except InputError as error:
+        raise InputError(f"{chunk.files[0]}: {error}") from error
+    for name, index, row in zip(chunk.files, chunk.indices, probabilities, strict=True):
+        yield name, index, model.classes[int(row.argmax())], [float(p) for p in row]
 
 
-def evaluate(arguments: argparse.Namespace) -> int:
-    if arguments.model.suffix[1:] in FORMATS:
-        raise InputError(
-            f"{arguments.model} is an exported file: evaluate the run or the saved model it was made from."
-        )
-    model = load(arguments.model, device=arguments.device)
-    x: Any
-    y: Any
-    if arguments.test is not None:
-        x, y = read_npz(arguments.test)
-        if y is None:
-            raise InputError(f"{arguments.test} has no labels: save them as y beside x.")
-        name = str(arguments.test)
-    else:
-        if not arguments.model.is_dir():
-            raise InputError(f"{arguments.model} is a model file, which has no test set: give one with --test.")
-        data = read_run(arguments.model).data
-        if arguments.data is not None:
-            data = type(data)(**{**asdict(data), "data": arguments.data})
-        test = load_data(data).target_test
-        if test is None:
-            raise InputError(f"the run {arguments.model} has no labelled target samples: give some with --test.")
-        x, y, name = test.x, test.y, test.name
-    judged = model.evaluate(x, y)
-    print(f"{judged.accuracy:.2%} of {judged.samples} samples of {name}")
-    for label, accuracy, share in zip(model.classes, judged.per_class or (), judged.predicted_share, strict=True):
-        shown = "no samples" if accuracy is None else f"{accuracy:7.2%}"
-        print(f"  {label:<20} {shown:>10}   predicted for {share:.1%}")
-    if arguments.json:
-        print(json.dumps(asdict(judged)))
-    return 0
+@dataclass
+class Tally:
+    """How many samples could be read, and which could not; stops when the latter are too many."""
+
+    most: int | None
+    read: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def count(self, fault: Fault) -> None:
+        self.faults.append(f"{fault.file} ({fault.reason})")
+        bad = len(self.faults)
+        allowed = self.most if self.most is not None else max(FEW, PART * (self.read + bad))
+        if bad > allowed:
+            raise InputError(
+                f"{bad} of the first {self.read + bad} samples cannot be read: {few(self.faults)}; repair or remove "
+                "them, or allow more with --max-unreadable; what was predicted before is written."
+            )
+
+    def close(self) -> None:
+        bad = len(self.faults)
+        if bad and not self.read:
+            raise InputError(f"nothing of the input can be read: {few(self.faults)}; give pictures or NumPy files.")
+        if bad:
+            what = f"{bad} of {self.read + bad} samples cannot be read and are left out"
+            print(f"{what}: {few(self.faults, FEW)}", file=sys.stderr)
+
+
+def write_csv(file: TextIO, classes: Sequence[str]) -> Callable[[Iterator[Row]], None]:
+    writer = csv.writer(file)
+    writer.writerow(["file", "index", "class", *(f"p({name})" for name in classes)])
+
+    def write(rows: Iterator[Row]) -> None:
+        writer.writerows([name, index, label, *(f"{p:.6f}" for p in row)] for name, index, label, row in rows)
+        file.flush()
+
+    return write
+
+
+def write_jsonl(file: TextIO, classes: Sequence[str]) -> Callable[[Iterator[Row]], None]:
+    def write(rows: Iterator[Row]) -> None:
+        for name, index, label, row in rows:
+            probabilities = {label: round(p, 6) for label, p in zip(classes, row, strict=True)}
+            record = {"file": name, "index": index, "class": label, "probabilities": probabilities}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        file.flush()
+
+    return write
+
+
+WRITERS = {"csv": write_csv, "jsonl": write_jsonl}
+
+
+def format_of(out: Path | None) -> str:
+    return "jsonl" if out is not None and out.suffix.lower() in (".jsonl", ".ndjson", ".json") else "csv"
+
+
+@contextmanager
+def output(path: Path | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        file = path.open("w", newline="", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}): choose another --out.") from error
+    with file:
+        yield file
+
+
+def bar(inputs: Sequence[Path | str], shown: bool) -> Any:
+    """Progress on stderr, with an end in sight where every input is one picture."""
+    pictures = all(one != STDIN and Path(one).suffix.lower() in SUFFIXES for one in inputs)
+    return tqdm(
+        total=len(inputs) if pictures else None,
+        desc="predicting",
+        unit="samples",
+        delay=PATIENCE,
+        mininterval=0.1 if sys.stderr.isatty() else 15.0,
+        leave=False,
+        disable=not shown,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def list_folder(root: Path) -> Listing:
     return Listing(name, tuple(tops), labels, notes, by_folder=True)
 
 
-def walk(root: Path) -> Found:
+def walk(root: Path, suffixes: Collection[str] = SUFFIXES) -> Found:
     """Every folder under a root once, whichever links lead to it, so that links in a circle come to an end."""
     found = Found()
     seen: set[tuple[int, int]] = set()
@@ -76,14 +77,16 @@ def walk(root: Path) -> Found:
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(folder) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
-                    _sort_out(entry, found, folders, links)
+                    _sort_out(entry, found, folders, links, suffixes)
         except OSError as error:
             reason = error.strerror
             raise InputError(f"{shown(folder)} cannot be read ({reason}): check its permissions.") from error
     return found
 
 
-def _sort_out(entry: os.DirEntry[str], found: Found, folders: deque[Path], links: deque[Path]) -> None:
+def _sort_out(
+    entry: os.DirEntry[str], found: Found, folders: deque[Path], links: deque[Path], suffixes: Collection[str]
+) -> None:
     path = Path(entry.path)
     try:
         is_folder, is_file = entry.is_dir(), entry.is_file()
@@ -94,7 +97,7 @@ def _sort_out(entry: os.DirEntry[str], found: Found, folders: deque[Path], links
     elif is_folder:
         found.folders.append(path)
         (links if entry.is_symlink() else folders).append(path)
-    elif is_file and path.suffix.lower() in SUFFIXES:
+    elif is_file and path.suffix.lower() in suffixes:
         found.files.append(path)
     elif entry.is_symlink() and not is_file:
         found.broken += 1

@@ -126,8 +126,8 @@ def numbered(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
     """Labels as numbers of the classes."""
     y = part.y
     assert y is not None
-    if names is None and not _is_names(y):
-        return y
+    if not _is_names(y) and not any(name.isdecimal() for name in names or ()):
+        return y  # numbers can only be those of the classes
     number = {name: k for k, name in enumerate(names or ())}
     given = [class_name(str(value)) for value in y.tolist()]
     if names is None:

@@ -71,7 +71,8 @@ def read_parts(paths: Sequence[Path], how: Reading) -> tuple[list[Part], tuple[s
     height, width = size
     why = "as asked for" if how.image_size else f"by the sizes in {shown(paths[0])}"
     colour = "grey" if channels == 1 else "colour"
-    notes.append(f"pictures: brought to {height}×{width} pixels, {why}; in {colour} (--image-size, --channels)")
+    if how.strict or how.image_size is None or how.channels is None:
+        notes.append(f"pictures: brought to {height}×{width} pixels, {why}; in {colour} (--image-size, --channels)")
     parts = []
     for part in opened:
         if isinstance(part, Looked):

@@ -93,7 +93,7 @@ def _each(work: Callable[[Path], T], listing: Listing, progress: bool) -> Iterat
     """What `work` makes of every picture, in order; a word for its fault where it makes nothing."""
 
     def portion(start: int) -> list[T | str]:
-        return [_attempt(work, path) for path in listing.files[start : start + CHUNK]]
+        return [attempt(work, path) for path in listing.files[start : start + CHUNK]]
 
     total = len(listing.files)
     bar: Any = tqdm(
@@ -117,7 +117,8 @@ def _each(work: Callable[[Path], T], listing: Listing, progress: bool) -> Iterat
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _attempt(work: Callable[[Path], T], path: Path) -> T | str:
+def attempt(work: Callable[[Path], T], path: Path) -> T | str:
+    """What `work` makes of a picture, or a word for its fault."""
     try:
         return work(path)
     except TooLarge:

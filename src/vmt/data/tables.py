@@ -36,31 +36,43 @@ def read_csv(path: Path, label: str | None = None) -> Listing | Table:
     `label` is the column of the class names, by default "label"; a file without that column has no labels.
     """
     rows = _rows(path)
-    # Only a CSV of pictures names files, and only one of vectors starts with numbers.
-    if Path(rows[0][0]).suffix.lower() in SUFFIXES:
-        columns = ["path", LABEL, *(f"column {i}" for i in range(3, len(rows[0]) + 1))]
-        return _pictures(path, columns[: len(rows[0])], rows, "path", label, first=1)
-    if all(_is_number(cell) for cell in rows[0]):
-        return _vectors(path, [f"column {i}" for i in range(1, len(rows[0]) + 1)], rows, label, first=1)
-    header, rows = [class_name(cell) for cell in rows[0]], rows[1:]
+    layout = layout_of(rows[0], label, shown(path))
+    first = 2 if layout.named else 1
+    rows = rows[1:] if layout.named else rows
     if not rows:
         raise InputError(f"{path} holds a header and no rows: give it one row per sample.")
-    if repeated := [name for i, name in enumerate(header) if name in header[:i]]:
-        raise InputError(f"{path} has two columns called {repeated[0]!r}: give each its own name.")
-    for name in header:
-        if name.lower() in PATH_COLUMNS and name != label:
-            return _pictures(path, header, rows, name, label, first=2)
-    return _vectors(path, header, rows, label, first=2)
+    if layout.path is not None:
+        return _pictures(path, layout.header, rows, layout.path, label, first)
+    return _vectors(path, layout.header, rows, label, first)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the first row of a CSV says of all rows."""
+
+    header: tuple[str, ...]
+    named: bool  # the first row holds the names of the columns
+    path: int | None  # the column with the paths of pictures, if there is one
+
+
+def layout_of(row: Sequence[str], label: str | None, name: str) -> Layout:
+    """Only a CSV of pictures names files, and only one of vectors starts with numbers; any other has a header."""
+    numbered = [f"column {i}" for i in range(1, len(row) + 1)]
+    if Path(row[0]).suffix.lower() in SUFFIXES:
+        return Layout(("path", LABEL, *numbered[2:])[: len(row)], False, 0)
+    if all(is_number(cell) for cell in row):
+        return Layout(tuple(numbered), False, None)
+    header = tuple(class_name(cell) for cell in row)
+    if repeated := [column for i, column in enumerate(header) if column in header[:i]]:
+        raise InputError(f"{name} has two columns called {repeated[0]!r}: give each its own name.")
+    paths = [i for i, column in enumerate(header) if column.lower() in PATH_COLUMNS and column != label]
+    return Layout(header, True, paths[0] if paths else None)
 
 
 def read_parquet(path: Path, label: str | None = None) -> Table:
     """The numeric columns of a Parquet file as vectors."""
     existing_file(path, "give the path of a Parquet file")
-    try:
-        pyarrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise InputError(f"{path} needs the package pyarrow: pip install 'vmt[parquet]', or save it as CSV.") from error
+    pyarrow, parquet = parquet_reader(path)
     try:
         columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
     except (pyarrow.ArrowException, OSError) as error:
@@ -72,11 +84,19 @@ def read_parquet(path: Path, label: str | None = None) -> Table:
     return _vectors(path, list(columns), rows, label, first=1)
 
 
+def parquet_reader(path: Path) -> tuple[Any, Any]:
+    """The packages pyarrow and pyarrow.parquet."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise InputError(f"{path} needs the package pyarrow: pip install 'vmt[parquet]', or save it as CSV.") from error
+
+
 def _rows(path: Path) -> list[list[str]]:
     existing_file(path, "give the path of a CSV file")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            delimiter = max(",;\t", key=file.readline().count)
+            delimiter = delimiter_of(file.readline())
             file.seek(0)
             rows = [[cell.strip() for cell in row] for row in csv.reader(file, delimiter=delimiter)]
     except (UnicodeDecodeError, csv.Error) as error:
@@ -101,9 +121,8 @@ def _labels(header: Sequence[str], rows: list[list[str]], label: str | None) -> 
 
 
 def _pictures(
-    path: Path, header: Sequence[str], rows: list[list[str]], column: str, label: str | None, first: int
+    path: Path, header: Sequence[str], rows: list[list[str]], place: int, label: str | None, first: int
 ) -> Listing:
-    place = list(header).index(column)
     missing = [i for i, row in enumerate(rows, first) if not row[place]]
     if missing:
         raise InputError(f"row {missing[0]} of {path} names no picture: correct or remove it.")
@@ -121,7 +140,7 @@ def _vectors(path: Path, header: Sequence[str], rows: list[list[str]], label: st
         x = np.array([[float(row[i]) for i in places] for row in rows], np.float32)
     except ValueError as error:
         number, name, cell = next(
-            (n, header[i], row[i]) for n, row in enumerate(rows, first) for i in places if not _is_number(row[i])
+            (n, header[i], row[i]) for n, row in enumerate(rows, first) for i in places if not is_number(row[i])
         )
         what = f"{cell!r} instead of a number" if cell else "nothing"
         raise InputError(
@@ -139,7 +158,11 @@ def columns_of(name: str, header: Sequence[str], features: Sequence[str], of: st
     return [places[column] for column in features]
 
 
-def _is_number(cell: str) -> bool:
+def delimiter_of(line: str) -> str:
+    return max(",;\t", key=line.count)
+
+
+def is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:

@@ -1,0 +1,95 @@
+"""``vmt evaluate``: the accuracy of a trained model."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vmt.cli.train import load as load_data
+from vmt.data import read_own
+from vmt.data.stream import as_trained
+from vmt.errors import InputError
+from vmt.exported import FORMATS
+from vmt.model import Model, load
+from vmt.run import read_run
+
+EXAMPLES = """examples:
+  vmt evaluate runs/m2s                        on the target test set of its task
+  vmt evaluate runs/mine --test held-out/      on pictures in one subfolder per class
+  vmt evaluate model.safetensors --test table.csv --label species
+  vmt evaluate runs/m2s --test labelled.npz
+
+--test takes what vmt train takes as a source: folders, lists of pictures, tables, an .npz with x and y. Samples whose
+label is not known (an empty cell, -1, a subfolder "unlabelled") are left out.
+"""
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser(
+        "evaluate",
+        help="accuracy of a trained model",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", type=Path, help="a run's folder or a saved model")
+    parser.add_argument("--test", metavar="PATH", help="labelled samples (default: the target test set of the run)")
+    parser.add_argument("--label", metavar="COLUMN", help="column of a table with the classes (default: label)")
+    parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.model.suffix[1:] in FORMATS:
+        raise InputError(
+            f"{arguments.model} is an exported file: evaluate the run or the saved model it was made from."
+        )
+    model = load(arguments.model, device=arguments.device)
+    if arguments.test is not None:
+        x, y, name = labelled(arguments.test, model, arguments.label)
+    else:
+        x, y, name = test_set(arguments.model, arguments.data)
+    judged = model.evaluate(x, y)
+    print(f"{judged.accuracy:.2%} of {judged.samples} samples of {name}")
+    for label, accuracy, share in zip(model.classes, judged.per_class or (), judged.predicted_share, strict=True):
+        shown = "no samples" if accuracy is None else f"{accuracy:7.2%}"
+        print(f"  {label:<20} {shown:>10}   predicted for {share:.1%}")
+    if arguments.json:
+        print(json.dumps(asdict(judged)))
+    return 0
+
+
+def labelled(path: str, model: Model, label: str | None) -> tuple[Any, Any, str]:
+    """Samples of one's own whose labels are known, as the model reads them."""
+    preprocess = model.preprocess
+    pictures: dict[str, Any] = (
+        {"image_size": preprocess.size, "channels": preprocess.channels} if preprocess.size else {}
+    )
+    own = read_own(path, classes=model.classes, features=model.features, label=label, progress=True, **pictures)
+    for note in own.notes:
+        print(note)
+    if own.labels is None:
+        raise InputError(f"{path} has no labels to measure accuracy with: give labelled samples.")
+    known = np.flatnonzero(own.labels >= 0)
+    x: Any = own.domain.x[known]
+    if preprocess.size is not None and x.dtype == torch.uint8 and Path(path).suffix.lower() not in (".npz", ".npy"):
+        x = as_trained(x.numpy(), preprocess)
+    return x, own.labels[known], path
+
+
+def test_set(folder: Path, data_folder: str | None) -> tuple[Any, Any, str]:
+    """The target test set that a run was started with."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a model file, which has no test set: give one with --test.")
+    data = read_run(folder).data
+    if data_folder is not None:
+        data = type(data)(**{**asdict(data), "data": data_folder})
+    test = load_data(data).target_test
+    if test is None:
+        raise InputError(f"the run {folder} has no labelled target samples: give some with --test.")
+    return test.x, test.y, test.name

@@ -1,0 +1,117 @@
+"""Arrays and tables a few rows at a time, so that a file may be larger than memory."""
+
+from __future__ import annotations
+
+import csv
+import math
+import zipfile
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vmt.data.folders import shown
+from vmt.data.tables import LABEL, Layout, columns_of, delimiter_of, is_number, layout_of, parquet_reader
+from vmt.errors import InputError
+
+ROWS, BYTES = 4096, 2**26  # at once, whichever is less
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+Row = list[str]
+
+
+def array_rows(path: Path) -> Iterator[NDArray[Any]]:
+    """The rows of an .npy file, or of ``x`` in an .npz archive; damage raises one of DAMAGED_NPZ."""
+    if path.suffix.lower() == ".npy":
+        with path.open("rb") as file:
+            yield from _portions(file, path)
+        return
+    with zipfile.ZipFile(path) as archive:
+        if "x.npy" not in archive.namelist():
+            raise KeyError("x")
+        with archive.open("x.npy") as member:
+            yield from _portions(member, path)
+
+
+def _portions(file: IO[bytes], path: Path) -> Iterator[NDArray[Any]]:
+    version = np.lib.format.read_magic(file)
+    shape, by_columns, dtype = HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError("objects")
+    if by_columns or not shape:
+        loaded = np.load(path, allow_pickle=False)
+        yield loaded if path.suffix.lower() == ".npy" else loaded["x"]
+        return
+    row = dtype.itemsize * math.prod(shape[1:])
+    portion = max(1, min(ROWS, BYTES // max(row, 1)))
+    for start in range(0, shape[0], portion):
+        count = min(portion, shape[0] - start)
+        content = file.read(count * row)
+        if len(content) < count * row:
+            raise EOFError
+        yield np.frombuffer(content, dtype).reshape(count, *shape[1:])
+
+
+class Table:
+    """The rows of a table, as text, with what its first row says of them."""
+
+    def __init__(self, name: str, layout: Layout, rows: Iterator[Row]) -> None:
+        self.name, self.layout, self.rows = name, layout, rows
+
+    def numbers(
+        self, width: int, features: Sequence[str], label: str | None
+    ) -> Iterator[tuple[int, NDArray[np.float32] | str]]:
+        """The number of each row, and its features or a word for its fault. `features` are their names, if known."""
+        header = self.layout.header
+        if features and self.layout.named:
+            places = columns_of(self.name, header, features, "the model")
+        else:
+            # Without names, the order must be that of the training.
+            places = [i for i, column in enumerate(header) if column != (label or LABEL)]
+        if len(places) != width:
+            raise InputError(
+                f"{self.name} has {len(places)} columns of features, but the model reads {width}: give it just those."
+            )
+        for number, row in enumerate(self.rows):
+            cells = [row[i] for i in places if i < len(row)]
+            strange = next((cell for cell in cells if not is_number(cell)), None)
+            if len(row) != len(header):
+                yield number, f"{len(row)} cells instead of {len(header)}"
+            elif strange is not None:
+                yield number, f"{strange!r} instead of a number"
+            else:
+                values = np.array([float(cell) for cell in cells], np.float32)
+                yield number, values if np.isfinite(values).all() else "a value that is not finite"
+
+
+def open_csv(lines: Iterator[str], name: str, label: str | None) -> Table:
+    """A table from lines of text."""
+    first = next((line for line in lines if line.strip()), None)
+    if first is None:
+        raise InputError(f"{name} is empty: give it one row per sample.")
+    first = first.removeprefix("\ufeff")
+    reader = csv.reader(chain([first], lines), delimiter=delimiter_of(first))
+    rows = ([cell.strip() for cell in row] for row in reader if any(row))
+    head = next(rows)
+    layout = layout_of(head, label, name)
+    return Table(name, layout, rows if layout.named else chain([head], rows))
+
+
+def open_parquet(path: Path) -> Table:
+    """A table from a Parquet file."""
+    pyarrow, parquet = parquet_reader(path)
+    try:
+        file = parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} is not a readable Parquet file: save it again.") from error
+
+    def rows() -> Iterator[Row]:
+        for portion in file.iter_batches(ROWS):
+            columns = [column.to_pylist() for column in portion.columns]
+            for row in zip(*columns, strict=True):
+                yield ["" if cell is None else str(cell) for cell in row]
+
+    return Table(shown(path), Layout(tuple(file.schema_arrow.names), True, None), rows())
