@@ -1,0 +1,128 @@
+"""Ranking the models of several runs by a label-free validator, and how far validators agree."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vmt.errors import InputError
+from vmt.run import BEST, MODEL, RUN, SUMMARY, read_run
+from vmt.train.log import LOG, read_log
+from vmt.train.validate import standing
+from vmt.validators import VALIDATORS
+from vmt.validators.ranks import spearman_of_known
+
+# With fewer models than this, their looks over time say more about how validators agree.
+ENOUGH_MODELS = 5
+
+
+@dataclass(frozen=True)
+class Look:
+    """A model at one moment of a run, as the log has it."""
+
+    run: str
+    step: int
+    phase: str
+    scores: Mapping[str, float | None]
+    alarm: str | None
+    accuracy: float | None
+    """On labelled target samples, if the run had any; nothing here decides by it."""
+    file: str | None = None
+    """Where the model of that moment is, if it was kept."""
+
+
+@dataclass(frozen=True)
+class History:
+    """All looks of a run, the data it was made on, and what was said of it."""
+
+    looks: tuple[Look, ...]
+    data: tuple[str | None, int]
+    """Fingerprint of the samples and how many of them were validated on: scores compare where both are equal."""
+    collapsed: str | None
+    finished: bool
+
+
+def read_history(folder: Path) -> History:
+    """The looks of one run. Those whose model was kept know its file."""
+    read_run(folder)  # refuses what is not a run
+    path = folder / LOG
+    records = [r for r in (read_log(path) if path.exists() else []) if "target" in r]
+    validated = [r for r in records if "validators" in r]
+    if not validated:
+        why = "has not been looked at yet" if not records else "was made without validators (--validate-samples 0?)"
+        raise InputError(f"{folder} {why}: there is nothing to choose by; leave it out, or train it (again).")
+    started = json.loads((folder / RUN).read_text())
+    summary = json.loads((folder / SUMMARY).read_text()) if (folder / SUMMARY).exists() else {}
+    files = {validated[-1]["step"]: MODEL}
+    if best := summary.get("best"):
+        files.setdefault(best["step"], BEST)
+    looks = []
+    for record in validated:
+        kept = folder / files.get(record["step"], "none")
+        looks.append(
+            Look(
+                run=str(folder),
+                step=record["step"],
+                phase=record["phase"],
+                scores=record["validators"],
+                alarm=record["alarm"],
+                accuracy=record["target"]["accuracy"],
+                file=str(kept) if kept.exists() else None,
+            )
+        )
+    data = (started.get("fingerprint"), int(validated[-1]["validated"]))
+    return History(tuple(looks), data, summary.get("collapsed"), bool(summary.get("finished")))
+
+
+def ranked(looks: Sequence[Look], by: str) -> list[Look]:
+    """Best first: those without an alarm before those with one, those without the score last."""
+
+    def key(look: Look) -> tuple[bool, bool, float]:
+        score = look.scores.get(by)
+        return (score is not None, *standing(look.alarm, score or 0.0))
+
+    return sorted(looks, key=key, reverse=True)
+
+
+def models(histories: Sequence[History]) -> list[Look]:
+    """The last look of every run and, where it was kept, the best one."""
+    return [look for history in histories for look in history.looks if look.file or look is history.looks[-1]]
+
+
+def names(looks: Sequence[Look]) -> list[str]:
+    """The validators that any of the looks has a value of."""
+    return [name for name in VALIDATORS if any(look.scores.get(name) is not None for look in looks)]
+
+
+def agreement(histories: Sequence[History]) -> dict[str, Any]:
+    """Rank correlations of the validators with each other and, where there are labels, with the accuracy."""
+    over = models(histories)
+    what = f"{len(over)} models"
+    if len(over) < ENOUGH_MODELS:
+        over = [look for history in histories for look in history.looks]
+        what = f"{len(over)} looks of {len(histories)} run{'s' if len(histories) > 1 else ''}"
+    values = {name: [look.scores.get(name) for look in over] for name in names(over)}
+    accuracy = [look.accuracy for look in over]
+    known = any(value is not None for value in accuracy)
+    return {
+        "over": what,
+        "validators": {a: {b: spearman_of_known(values[a], values[b]) for b in values} for a in values},
+        "accuracy": {a: spearman_of_known(values[a], accuracy) for a in values} if known else None,
+    }
+
+
+def warnings(histories: Sequence[History]) -> Iterator[str]:
+    """What makes a ranking less than it seems."""
+    if len({history.data[0] for history in histories}) > 1:
+        yield "the runs are on different data: their scores do not compare."
+    elif len({history.data[1] for history in histories}) > 1:
+        yield "the runs were validated on different numbers of samples: bnm and snd do not compare."
+    for history in histories:
+        last = history.looks[-1]
+        if history.collapsed:
+            yield f"{last.run}: {history.collapsed}"
+        elif last.alarm:
+            yield f"{last.run} may have collapsed: {last.alarm}; it is ranked below those without this alarm."
+        if not history.finished:
+            yield f"{last.run} is not finished: it has no model yet."
