@@ -1,0 +1,108 @@
+"""``vmt report``: one page that shows whether a run worked."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from vmt.cli.train import load
+from vmt.errors import InputError
+from vmt.train.checkpoint import write_atomically
+
+EXAMPLES = """examples:
+  vmt report runs/m2s                                 one run, to report.html
+  vmt report runs/demo -o demo.html                   all runs in a folder, side by side
+  vmt report runs/lower runs/mine-0 runs/mine-1       with a source_only run among them: did adaptation help?
+  vmt report runs/m2s --data DATA --map pca           the data have moved; a map in a second instead of a few
+
+The page is one file that loads nothing: open it in any browser, offline, or send it to somebody. It holds small copies
+of some of the samples. Nothing in the run folders is changed.
+"""
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="one page that shows whether a run worked",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or a folder of runs")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("report.html"), help="the page to write (default: report.html)"
+    )
+    parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
+    parser.add_argument(
+        "--map", choices=("tsne", "pca", "none"), default="tsne", help="how features are brought to a plane"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=10_000, metavar="N", help="target samples to look at (default: 10000)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.samples < 1:
+        raise InputError(f"--samples is {arguments.samples}: give 1 or more.")
+    check_free(arguments.out)
+    data = write_report(
+        arguments.runs, arguments.out, map=arguments.map, samples=arguments.samples, data=arguments.data,
+        device=arguments.device,
+    )  # fmt: skip
+    verdict, size = data["verdict"], arguments.out.stat().st_size
+    print(verdict["headline"])
+    for note in dict.fromkeys(task["note"] for task in data["tasks"] if task["note"]):
+        print(note)
+    print(f"{arguments.out} ({size / 1e6:.1f} MB): open it in a browser.")
+    if arguments.json:
+        print(json.dumps({"out": str(arguments.out), "bytes": size, "headline": verdict["headline"]}))
+    return 0
+
+
+def write_report(runs: list[Path], out: Path, **options: Any) -> dict[str, Any]:
+    """Gather, render, write; returns what was gathered."""
+    # scikit-learn and the page's parts are not needed by any other command.
+    from vmt.report import Options, gather, render
+
+    with Bar() as bar:
+        data = gather(runs, load, Options(**options), bar)
+    write_atomically(out, render(data).encode())
+    return data
+
+
+def check_free(out: Path) -> None:
+    """A report may be made anew; no other file is written over."""
+    from vmt.report.page import GENERATOR
+
+    if out.is_dir():
+        raise InputError(f"{out} is a folder: give -o the name of a file, for example {out / 'report.html'}.")
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent} is not a folder: make it, or choose another -o.")
+    if out.exists() and f'content="{GENERATOR}"' not in out.read_text(encoding="utf-8", errors="replace")[:2000]:
+        raise InputError(f"{out} exists and is not a report: choose another -o.")
+
+
+class Bar:
+    """A bar on stderr for each thing that takes time; nothing where stderr is not a terminal."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def start(self, what: str, total: int) -> None:
+        self.__exit__()
+        self.bar = tqdm(total=total, desc=what, leave=False, disable=not sys.stderr.isatty(), dynamic_ncols=True)
+
+    def advance(self, count: int) -> None:
+        self.bar.update(count)

@@ -1,0 +1,75 @@
+// Class shares and confusions: tables that are charts at the same time.
+const MANY = 40;
+
+function drawClasses() {
+  const home = byId("class-tables"), { shares, confusion } = run(), about = task();
+  byId("classes-hint").textContent = "The predicted shares should resemble the true ones, or, where those are unknown, what you expect of the target. " +
+    "Shares far from the source's are fine if the target differs that way, and a warning if not.";
+  if (!shares) return replace(home, el("p", { class: "note" }, "Nothing has been evaluated yet."));
+  replace(home, shareTable(shares, about), confusion ? confusionTable(confusion) : null);
+}
+
+function shareTable(shares, about) {
+  const normal = (counts) => { const sum = counts.reduce((a, b) => a + b, 0) || 1; return counts.map((c) => c / sum); };
+  const columns = [["source labels", shares.source, "source"], ["target predicted", shares.predicted, "target"], ["target true", shares.true, "true"]]
+    .filter(([, counts]) => counts).map(([name, counts, kind]) => [name, normal(counts), kind, counts]);
+  const predicted = normal(shares.predicted), most = Math.max(...columns.flatMap(([, share]) => share), 1e-9);
+  let order = predicted.map((_, k) => k);
+  const cut = order.length > MANY;
+  if (cut) order = order.sort((a, b) => predicted[b] - predicted[a]).slice(0, MANY);
+  const rows = order.map((k) => [called(k), ...columns.map(([, share, kind, counts]) => bar(share[k], most, kind, shares.logged ? null : counts[k]))]);
+  const caption = "Share of each class" + (cut ? `: the ${MANY} most often predicted of ${predicted.length}` : "") +
+    (shares.logged ? " (from the log)" : about.target_samples ? `; target: ${whole(about.target_samples)} samples of ${about.target_name}` : "");
+  return el("div", {}, el("h3", {}, "How classes are shared out"),
+    scrolling("Class shares", table(caption, ["class", ...columns.map(([name]) => name)], rows, "bars")));
+}
+
+function bar(share, most, kind, count) {
+  const inner = el("span", { class: `bar ${kind}`, "aria-hidden": "true" });
+  inner.style.width = `${(100 * share) / most}%`;
+  return el("span", { class: "barred" }, inner, el("span", { class: "figure", title: count === null ? null : `${whole(count)} samples` }, percent(share)));
+}
+
+function confusionTable({ matrix, largest }) {
+  const names = task().classes;
+  const mistakes = largest.length
+    ? table("The most frequent mistakes", ["true", "taken for", "how often", "of that class"],
+      largest.map(([t, p, n, of]) => [called(t), called(p), whole(n), percent(n / of)]))
+    : el("p", {}, "Not a single mistake on these samples.");
+  const parts = [el("h3", {}, "What is taken for what")];
+  if (matrix) {
+    const cells = matrix.map((row, t) => {
+      const sum = row.reduce((a, b) => a + b, 0) || 1;
+      return el("tr", {}, el("th", { scope: "row" }, called(t)), ...row.map((count, p) => {
+        const cell = el("td", { class: t === p ? "hit" : count ? "miss" : "none",
+          title: `true ${className(t)}, predicted ${className(p)}: ${whole(count)} (${percent(count / sum)})` }, count ? whole(count) : "·");
+        cell.style.setProperty("--share", count / sum);
+        return cell;
+      }));
+    });
+    parts.push(scrolling("Confusion matrix", el("table", { class: "confusion" },
+      el("caption", {}, "Rows are true classes, columns predictions; the diagonal (framed) is right"),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "true ↓ predicted →"), ...names.map((_, k) => el("th", { scope: "col" }, called(k))))),
+      el("tbody", {}, ...cells))));
+  } else parts.push(el("p", { class: "hint" }, `With ${names.length} classes the whole matrix cannot be read; these are its largest mistakes.`));
+  return el("div", {}, ...parts, scrolling("Most frequent mistakes", mistakes));
+}
+
+function drawSettings() {
+  replace(byId("settings-tables"), ...Object.entries(run().settings).map(([title, rows]) =>
+    el("div", {}, el("h3", {}, title), scrolling(title, table(null, ["setting", "value"], rows, "settings")))));
+}
+
+function drawSigns() {
+  const marks = { good: ["✓", "good"], watch: ["!", "worth a look"], bad: ["✗", "alarming"], unknown: ["?", "not known"] };
+  const { signs, missing, origin, verdict } = run();
+  replace(byId("sign-list"), ...signs.map(({ level, text }) =>
+    el("li", { class: level }, el("span", { class: "mark", "aria-hidden": "true" }, marks[level][0]), el("b", {}, marks[level][1] + ": "), text)));
+  if (!signs.length) byId("sign-list").append(el("li", {}, "The log says nothing yet."));
+  replace(byId("run-verdict"), ...(DATA.runs.length > 1 ? [el("p", { class: "lead" }, verdict.headline), el("p", { class: "hint" }, verdict.sentences.join(" "))] : []));
+  const notes = [];
+  if (missing) notes.push(missing);
+  else if (origin && origin.includes("checkpoint")) notes.push(`Map, classes and samples are from ${origin}.`);
+  if (task().note) notes.push(task().note);
+  replace(byId("run-note"), ...notes.map((text) => el("span", { class: "line" }, text)));
+}

@@ -1,0 +1,51 @@
+// Target samples with predictions: ordered and filtered.
+const galleryView = { order: "even", predicted: "all", wrong: false, count: 24 };
+
+function drawGallery() {
+  const home = byId("gallery"), about = task();
+  byId("pictures-hint").textContent = "";
+  if (!run().predicted) return replace(home, el("p", { class: "note" }, run().missing || about.note));
+  if (!about.labels) galleryView.wrong = false;
+  if (!(galleryView.predicted === "all" || Number(galleryView.predicted) < about.classes.length)) galleryView.predicted = "all";
+  const cards = el("ul", { class: "cards" }), said = el("p", { class: "hint", role: "status" });
+  const more = el("button", { type: "button", onclick: () => { galleryView.count += 24; show(); } }, "Show more");
+  const show = () => {
+    const found = chosenSamples(), kept = found.slice(0, galleryView.count);
+    replace(cards, ...kept.map(sampleCard));
+    more.hidden = kept.length === found.length;
+    said.textContent = found.length ? `${kept.length} of the ${whole(found.length)} samples in this page that fit.` : "No sample in this page fits.";
+  };
+  const change = (name) => (value) => { galleryView[name] = value; galleryView.count = 24; show(); };
+  byId("pictures-hint").textContent = `Predictions on ${about.target_name}. The most and least confident${about.labels ? ", and the wrong ones," : ""} ` +
+    `were looked for among ${whole(about.target_samples)} samples; the others are spread evenly over them. Confidence is the model's own: it may be sure and wrong.`;
+  const orders = [["even", "as they come"], ["most", "most confident"], ["least", "least confident"]];
+  replace(home,
+    el("div", { class: "controls" }, segments("Order", "gallery-order", orders, galleryView.order, change("order")),
+      chooser("Predicted class", "gallery-class", [["all", "all"], ...about.classes.map((_, k) => [String(k), called(k)])], galleryView.predicted, change("predicted")),
+      about.labels ? tick("only wrong", "gallery-wrong", galleryView.wrong, change("wrong")) : null),
+    said, cards, more);
+  show();
+}
+
+function chosenSamples() {
+  const { samples } = task(), { predicted, confidence } = run();
+  const found = [];
+  for (let n = samples.source; n < samples.index.length; n++) {
+    if (galleryView.predicted !== "all" && predicted[n] !== Number(galleryView.predicted)) continue;
+    if (galleryView.wrong && samples.label[n] === predicted[n]) continue;
+    found.push(n);
+  }
+  if (galleryView.order === "most") found.sort((a, b) => confidence[b] - confidence[a]);
+  if (galleryView.order === "least") found.sort((a, b) => confidence[a] - confidence[b]);
+  return found;
+}
+
+function sampleCard(n) {
+  const { index, label, predicted, confidence, right } = describe(n);
+  const meter = el("span", { class: "meter", "aria-hidden": "true" }, el("span", {}));
+  meter.firstChild.style.width = percent(confidence).replace(" ", "");
+  const truth = right === null ? null : right ? el("span", { class: "truth right" }, "✓ right") : el("span", { class: "truth wrong" }, `✗ is ${called(label)}`);
+  const picture = thumbnail(n, `target sample ${index}, predicted ${className(predicted)}`);
+  return el("li", { class: "sample", "data-confidence": confidence, "data-predicted": predicted },
+    picture ?? el("span", { class: "number" }, `no. ${whole(index)}`), el("b", { class: "named" }, called(predicted)), meter, el("span", {}, percent(confidence)), truth);
+}

@@ -1,0 +1,104 @@
+"""From run folders to plain data: everything that the page shows, as one dictionary that JSON can hold."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import vmt
+from vmt.data import Task
+from vmt.errors import InputError
+from vmt.report.curves import charts_for, curves_of, phase_changes, thinned
+from vmt.report.records import Record, find_runs, in_order, names_of, read_record, status_of
+from vmt.report.signs import signs_of
+from vmt.report.study import Options, Watcher, study
+from vmt.report.tables import settings_of, shares_of
+from vmt.report.verdict import accuracy_of, against, judge_run, whole
+from vmt.run import DataSpec
+
+# What keeps a page of many runs small: bytes of pictures, points of curves, both over all runs.
+PICTURE_BYTES, CURVE_POINTS, POINTS_EACH = 2_600_000, 120_000, 300
+CHANGED = "The data have changed since the run was made: what is shown is what is there now."
+Loader = Callable[[DataSpec], Task]
+
+
+def gather(folders: Sequence[Path], load: Loader, options: Options, watch: Watcher) -> dict[str, Any]:
+    """Read the runs, and look at their data with their models where both are there."""
+    runs = in_order([read_record(folder) for folder in find_runs(folders)])
+    groups: dict[str, list[int]] = {}
+    for i, run in enumerate(runs):
+        groups.setdefault(json.dumps(asdict(run.spec.data)), []).append(i)
+    tasks: list[dict[str, Any]] = []
+    details: list[dict[str, Any]] = [{} for _ in runs]
+    for members in groups.values():
+        data = runs[members[0]].spec.data
+        task, note = loaded(data, load, options, watch)
+        tasks.append({"name": data.name, "note": note, "classes": [], "samples": None, "sheet": None, "images": False})
+        for i in members:
+            details[i] |= {"task": len(tasks) - 1, "source_shares": None, "largest": None}
+        if task is not None:
+            about, seen = study(task, [runs[i] for i in members], options, PICTURE_BYTES // len(groups), watch)
+            tasks[-1] |= about
+            for i, detail in zip(members, seen, strict=True):
+                details[i] |= detail
+            if any(runs[i].written.get("fingerprint") not in (None, about["fingerprint"]) for i in members):
+                tasks[-1]["note"] = CHANGED
+    return page_data(runs, tasks, details)
+
+
+def page_data(runs: Sequence[Record], tasks: list[dict[str, Any]], details: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The dictionary of the page."""
+    curves = [curves_of(run.log) for run in runs]
+    every = list(dict.fromkeys(name for found in curves for name in found))
+    each = max(30, min(POINTS_EACH, CURVE_POINTS // max(1, sum(len(found) for found in curves))))
+    classes = {len(run.last["target"]["predicted_share"]) for run in runs if run.last}
+    shown, judged = [], []
+    for run, name, found, detail in zip(runs, names_of(runs), curves, details, strict=True):
+        status = status_of(run, detail.pop("largest"))
+        signs = signs_of(run, status, detail.pop("source_shares"), tasks[detail["task"]]["classes"])
+        judged.append(judge_run(run, runs, status, signs))
+        shown.append(
+            {
+                "name": name,
+                "folder": str(run.folder),
+                "method": run.method,
+                "kind": run.kind,
+                "seed": run.spec.recipe.config.seed,
+                "data": run.spec.data.name,
+                "status": status,
+                "iterations": run.iterations,
+                "seconds": (run.summary or {}).get("seconds"),
+                "accuracy": accuracy_of(run),
+                "gain": against(run, runs),
+                "source_accuracy": (run.last.get("source") or {}).get("accuracy"),
+                "verdict": judged[-1],
+                "signs": [asdict(sign) for sign in signs],
+                "curves": {key: thinned(series, each) for key, series in found.items()},
+                "phases": phase_changes(run.log),
+                "shares": shares_of(run, detail.pop("shares", None)),
+                "settings": settings_of(run),
+                **detail,
+            }
+        )
+    adapted = [i for i, run in enumerate(runs) if run.kind == "adapted"]
+    return {
+        "version": vmt.__version__,
+        "verdict": whole(runs, judged),
+        "charts": charts_for(every, classes.pop() if len(classes) == 1 else None),
+        "tasks": tasks,
+        "runs": shown,
+        "first": adapted[-1] if adapted else 0,
+    }
+
+
+def loaded(data: DataSpec, load: Loader, options: Options, watch: Watcher) -> tuple[Task | None, str]:
+    """The samples of a run; or None, and a sentence that says what the page lacks."""
+    watch.start("reading data", 1)
+    if data.task is not None and options.data is not None:
+        data = replace(data, data=options.data)
+    try:
+        return load(data), ""
+    except InputError as error:
+        lost = "so there are no pictures, no map and no confusion matrix here; what follows is from the run's log."
+        return None, f"The data of this run could not be read, {lost} ({error})"

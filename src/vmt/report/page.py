@@ -1,0 +1,92 @@
+"""From gathered data to one HTML page that needs nothing else: no network, no fonts, no other file.
+
+Everything that comes from data is escaped here, or reaches the page as JSON that the scripts show as text. A content
+security policy with the hashes of style and script keeps anything else from running.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+SCRIPTS = ("core.js", "curves.js", "classes.js", "map.js", "gallery.js", "main.js")
+GENERATOR = "vmt report"
+MARKS = {"good": "✓", "watch": "!", "bad": "✗", "unknown": "?"}
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """The page."""
+    style = asset("report.css")
+    script = "\n".join(asset(name) for name in SCRIPTS)
+    parts = {
+        "generator": GENERATOR,
+        "title": escape(f"{data['verdict']['headline']} – {GENERATOR}"),
+        "policy": f"default-src 'none'; img-src data:; style-src '{digest(style)}'; script-src '{digest(script)}'; "
+        "base-uri 'none'; form-action 'none'",
+        "style": style,
+        "script": script,
+        "data": embedded(data),
+        "tone": data["verdict"]["tone"],
+        "mark": MARKS[data["verdict"]["tone"]],
+        "headline": escape(data["verdict"]["headline"]),
+        "sentences": "\n".join(f"<p>{escape(sentence)}</p>" for sentence in data["verdict"]["sentences"]),
+        "runs": "\n".join(row(i, run, i == data["first"]) for i, run in enumerate(data["runs"])),
+        "version": escape(str(data["version"])),
+    }
+    # One pass, so that nothing that is put in is looked at again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("page.html"))
+
+
+def asset(name: str) -> str:
+    return (files("vmt.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def digest(text: str) -> str:
+    """A hash as a content security policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON that no browser takes for markup, whatever the strings in it."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def row(i: int, run: Mapping[str, Any], chosen: bool) -> str:
+    """One run in the table of runs."""
+    name, status = escape(run["name"]), run["status"]["kind"]
+    accuracy, gain = run["accuracy"], run["gain"]
+    measured = "no labels" if accuracy is None else f"<b>{share(accuracy['value'])}</b> {span(accuracy)}"
+    gained = "–" if gain is None else f"<b>{signed(gain['value'])}</b> {span(gain, signed)}"
+    return f"""<tr data-run="{i}">
+<td><label class="show"><input type="checkbox" class="show-run" value="{i}" checked>
+<svg class="swatch" viewBox="0 0 28 8" aria-hidden="true"><path class="line c{i % 10} d{i % 6}" d="M0 4H28"/></svg>
+<span class="hidden">show in the curves:</span></label></td>
+<th scope="row"><button type="button" class="open-run" value="{i}" aria-pressed="{str(chosen).lower()}">{name}</button>
+</th>
+<td>{measured}</td>
+<td>{gained}</td>
+<td><span class="status {status}">{escape(status)}</span></td>
+<td>{escape(run["method"])}</td>
+<td>{escape(str(run["seed"]))}</td>
+<td>{"–" if run["source_accuracy"] is None else share(run["source_accuracy"])}</td>
+<td>{run["iterations"]:,}</td>
+</tr>"""
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.1f}&nbsp;%"
+
+
+def signed(value: float) -> str:
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def span(found: Mapping[str, float], written: Any = lambda value: f"{100 * value:.1f}") -> str:
+    return f'<span class="interval">{written(found["low"])} to {written(found["high"])}</span>'

@@ -1,0 +1,136 @@
+"""A run folder as plain facts, read without touching it and without its data."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vmt.errors import InputError
+from vmt.evaluate import Judgement
+from vmt.run import RUN, SUMMARY, RunSpec, read_run
+from vmt.train.collapse import collapse_in
+from vmt.train.log import LOG, read_log
+
+BOUNDS = {"source_only": "lower", "target_only": "upper"}
+NAMES = {
+    "source_only": "source only",
+    "target_only": "trained on target labels",
+    "mmd": "MMD",
+    "dann": "DANN",
+    "vada": "VADA",
+    "co_da": "Co-DA",
+    "vmt": "VMT",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a run folder says about itself."""
+
+    folder: Path
+    spec: RunSpec
+    written: Mapping[str, Any]
+    """run.json as it stands."""
+    log: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Any] | None
+    """None for a run that has not come to its end."""
+
+    @property
+    def method(self) -> str:
+        name = NAMES.get(self.spec.recipe.method, self.spec.recipe.method)
+        return f"{name} + DIRT-T" if self.spec.recipe.dirt_t is not None else name
+
+    @property
+    def kind(self) -> str:
+        """lower and upper for the two bounds, adapted for everything between."""
+        return BOUNDS.get(self.spec.recipe.method, "adapted") if self.spec.recipe.dirt_t is None else "adapted"
+
+    @property
+    def looks(self) -> list[Mapping[str, Any]]:
+        """The log records of evaluations."""
+        return [record for record in self.log if isinstance(record.get("target"), Mapping)]
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        return self.looks[-1] if self.looks else {}
+
+    @property
+    def iterations(self) -> int:
+        return int(self.log[-1]["step"]) if self.log else 0
+
+    @property
+    def planned(self) -> int | None:
+        try:
+            return self.spec.recipe.build().iterations
+        except (InputError, TypeError):
+            return None
+
+    @property
+    def same_data(self) -> str:
+        """Runs with the same of this are about the same samples."""
+        return str(self.written.get("fingerprint") or json.dumps(asdict(self.spec.data)))
+
+
+def find_runs(folders: Sequence[Path]) -> list[Path]:
+    """The run folders named; one that holds several runs, as the demo's does, stands for them all."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        inside = sorted(path.parent for path in folder.glob(f"*/{RUN}")) if not (folder / RUN).is_file() else []
+        for run in inside or [folder]:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
+
+
+def in_order(runs: Sequence[Record]) -> list[Record]:
+    """The lower bound first and the upper bound last; else as they were named."""
+    return sorted(runs, key=lambda run: ("lower", "adapted", "upper").index(run.kind))
+
+
+def read_record(folder: Path) -> Record:
+    spec = read_run(folder)
+    try:
+        written = json.loads((folder / RUN).read_text())
+        summary = json.loads((folder / SUMMARY).read_text()) if (folder / SUMMARY).is_file() else None
+        log = read_log(folder / LOG) if (folder / LOG).is_file() else []
+    except (OSError, ValueError) as error:
+        raise InputError(f"the run {folder} cannot be read ({error}): restore its files, or leave it out.") from error
+    return Record(folder, spec, written, [r for r in log if isinstance(r, dict) and "step" in r], summary)
+
+
+def status_of(run: Record, largest_source_class: float | None = None) -> dict[str, str]:
+    """finished, collapsed or unfinished, with a sentence."""
+    collapsed = run.summary.get("collapsed") if run.summary else seen_collapse(run, largest_source_class)
+    if collapsed:
+        sentence = str(collapsed)
+        return {"kind": "collapsed", "text": sentence[:1].upper() + sentence[1:]}
+    if run.summary is None:
+        of = f" of {run.planned:,}" if run.planned else ""
+        text = f"Not finished: its log ends at iteration {run.iterations:,}{of}. Go on: vmt train --resume {run.folder}"
+        return {"kind": "unfinished", "text": text}
+    return {"kind": "finished", "text": f"Finished after {run.iterations:,} iterations."}
+
+
+def seen_collapse(run: Record, largest_source_class: float | None) -> str | None:
+    """The watch of the training loop, on the log of a run that left no summary."""
+    if not run.looks or run.kind != "adapted":
+        return None
+    target, source = run.last["target"], run.last.get("source")
+    best = max((r["source"]["accuracy"] or 0.0 for r in run.looks if r.get("source")), default=0.0)
+    largest = largest_source_class or 1 / max(2, len(target["predicted_share"]))
+    sentence = collapse_in(judgement(target), judgement(source) if source else None, best, largest, late=False)
+    return sentence and f"at iteration {run.last['step']} {sentence}"
+
+
+def judgement(values: Mapping[str, Any]) -> Judgement:
+    return Judgement(**{name: values.get(name) for name in Judgement.__dataclass_fields__})  # type: ignore[arg-type]
+
+
+def names_of(runs: Sequence[Record]) -> list[str]:
+    """A short name for each run: the end of its path that tells it from the others."""
+    paths = [run.folder.resolve() for run in runs]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]

@@ -1,0 +1,157 @@
+"""Did it help, and how sure are we: in words."""
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from vmt.report.intervals import difference, wilson
+from vmt.report.records import Record
+from vmt.report.signs import BAD, GOOD, UNKNOWN, WATCH, Sign, percent
+
+SEED = (
+    "The intervals say how far the choice of test samples may move these numbers. They do not cover the luck of the "
+    "seed: train two or three more seeds before you rely on a small difference."
+)
+
+
+def points(value: float) -> str:
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def accuracy_of(run: Record) -> dict[str, Any] | None:
+    """The last measured accuracy on labelled target samples, with its interval; None without labels."""
+    target = run.last.get("target") or {}
+    if target.get("accuracy") is None:
+        return None
+    low, high = wilson(target["accuracy"], target["samples"])
+    return {"value": target["accuracy"], "samples": target["samples"], "low": low, "high": high}
+
+
+def against(run: Record, others: Sequence[Record]) -> dict[str, Any] | None:
+    """The difference to the run that never saw the target, on the same data: the seed of the run itself, if there."""
+    mine = accuracy_of(run)
+    lower = [o for o in others if o.kind == "lower" and o.same_data == run.same_data and accuracy_of(o)]
+    if mine is None or run.kind == "lower" or not lower:
+        return None
+    seed = run.spec.recipe.config.seed
+    base = next((o for o in lower if o.spec.recipe.config.seed == seed), lower[0])
+    theirs = accuracy_of(base)
+    assert theirs is not None
+    low, high = difference(mine["value"], mine["samples"], theirs["value"], theirs["samples"])
+    return {"base": theirs, "value": mine["value"] - theirs["value"], "low": low, "high": high}
+
+
+def judge_run(
+    run: Record, others: Sequence[Record], status: Mapping[str, str], signs: Sequence[Sign]
+) -> dict[str, Any]:
+    """A headline and sentences about one run."""
+    mine, gain = accuracy_of(run), against(run, others)
+    said: list[str] = []
+    if status["kind"] != "finished":
+        said.append(status["text"])
+    if mine is not None:
+        said.append(
+            f"{run.method} is right on {percent(mine['value'])} of the target (95 % interval {percent(mine['low'])} to "
+            f"{percent(mine['high'])}, {mine['samples']:,} labelled samples)."
+        )
+    if gain is not None:
+        base = gain["base"]
+        said.append(
+            f"Without adaptation it is {percent(base['value'])} ({percent(base['low'])} to {percent(base['high'])}): a "
+            f"difference of {points(gain['value'])} points ({points(gain['low'])} to {points(gain['high'])})."
+        )
+        said += gap(run, gain, others)
+    head, tone = headline(run, status, mine, gain, signs)
+    if mine is None:
+        said += without_labels(signs)
+    elif gain is None and run.kind == "adapted":
+        said.append("Whether adaptation helped needs its lower bound: train the same with --method source_only.")
+    return {"headline": head, "tone": tone, "sentences": said}
+
+
+def headline(
+    run: Record,
+    status: Mapping[str, str],
+    mine: Mapping[str, Any] | None,
+    gain: Mapping[str, Any] | None,
+    signs: Sequence[Sign],
+) -> tuple[str, str]:
+    if status["kind"] == "collapsed":
+        return "No: the run collapsed.", BAD
+    so_far = " so far" if status["kind"] == "unfinished" else ""
+    if not run.looks:
+        return "Nothing has been measured yet.", UNKNOWN
+    if run.kind == "lower":
+        return "The lower bound: trained without the target.", UNKNOWN
+    if run.kind == "upper":
+        return "The upper bound: trained on target labels.", UNKNOWN
+    if gain is not None:
+        if gain["low"] > 0:
+            return f"Yes{so_far}: adaptation helped.", GOOD
+        if gain["high"] < 0:
+            return f"No{so_far}: adaptation made it worse.", BAD
+        return f"Cannot tell{so_far}: the difference may be chance.", WATCH
+    if mine is not None:
+        return f"Right on {percent(mine['value'])} of the target{so_far}; nothing to compare with.", UNKNOWN
+    if any(sign.level == BAD for sign in signs):
+        return "No labels, and there are warning signs.", BAD
+    return "Without target labels nobody can say; here are the signs.", UNKNOWN
+
+
+def gap(run: Record, gain: Mapping[str, Any], others: Sequence[Record]) -> list[str]:
+    upper = [o for o in others if o.kind == "upper" and o.same_data == run.same_data]
+    top = accuracy_of(upper[0]) if upper else None
+    if top is None or run.kind != "adapted" or top["value"] <= gain["base"]["value"]:
+        return []
+    closed = gain["value"] / (top["value"] - gain["base"]["value"])
+    return [f"That is {closed:.0%} of the way to a model trained on target labels ({percent(top['value'])})."]
+
+
+def without_labels(signs: Sequence[Sign]) -> list[str]:
+    bad = sum(sign.level == BAD for sign in signs)
+    watch = sum(sign.level == WATCH for sign in signs)
+    low, high = wilson(0.85, 200)
+    told = "No sign is alarming" if not bad + watch else f"{bad} of the signs alarming, {watch} worth a look"
+    return [
+        f"There are no labels for the target, so its accuracy is unknown. {told}: see the list of signs. Good signs "
+        "rule out the known ways to fail; they do not prove that the classes are the right ones.",
+        "To know: label 200 target samples drawn at random and pass them with --target-test. At an accuracy of 85 % "
+        f"that gives an interval of {percent(low)} to {percent(high)}.",
+    ]
+
+
+def over_seeds(runs: Sequence[Record]) -> list[str]:
+    """Mean and spread where there are several seeds of the same on the same data."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        if found := accuracy_of(run):
+            groups.setdefault((run.method, run.same_data), []).append(found["value"])
+    return [
+        f"{method}: {100 * mean(values):.1f} ± {100 * stdev(values):.1f} % on the target "
+        f"(mean and standard deviation of {len(values)} runs)."
+        for (method, _), values in groups.items()
+        if len(values) > 1
+    ]
+
+
+def whole(runs: Sequence[Record], judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The head of the page: of the one adapted run, or of all of them together."""
+    adapted = [i for i, run in enumerate(runs) if run.kind == "adapted"] or list(range(len(runs)))
+    notes = over_seeds(runs)
+    if any(accuracy_of(run) for run in runs):
+        notes.append(SEED)
+    if len(adapted) == 1:
+        only = judged[adapted[0]]
+        return {**only, "sentences": [*only["sentences"], *notes]}
+    tones = [judged[i]["tone"] for i in adapted]
+    counts = {
+        "helped": tones.count(GOOD),
+        "are unsure": tones.count(WATCH),
+        "failed": tones.count(BAD),
+        "have nothing to be compared with": tones.count(UNKNOWN),
+    }
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if any(accuracy_of(runs[i]) for i in adapted):
+        notes.append("Taking the best of several runs by this accuracy makes it look better than it is.")
+    tone = GOOD if counts["helped"] == len(adapted) else BAD if counts["failed"] == len(adapted) else UNKNOWN
+    return {"headline": f"Of {len(adapted)} runs, {told}.", "tone": tone, "sentences": notes}
