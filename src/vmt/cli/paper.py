@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vmt.cli.paper_figure import add_figure
 from vmt.cli.train import load
 from vmt.errors import InputError
 from vmt.paper.experiment import Stage, Table, stages
@@ -21,6 +22,7 @@ EXAMPLES = """examples:
   vmt paper run priority --data DATA --phases 1         what matters most of all tables, first without DIRT-T
   vmt paper run all --only '*vada*' --seeds 2,3 --data DATA
   vmt paper show evaluation                             ours beside the paper's; vmt paper show all --json
+  vmt paper figure tsne --data DATA                     from the models of the runs above
 
 A run that is finished is never run again; one that was interrupted goes on where it was, with the settings it began
 with. Results are small files that hold recipe, seed, commit, hardware, the curve and the accuracy.
@@ -31,7 +33,7 @@ GET_DATA = "vmt data download mnist svhn --data DATA fetches the sets of most of
 def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "paper",
-        help="rebuild the tables of the paper",
+        help="rebuild the tables and figures of the paper",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -64,6 +66,8 @@ def add_commands(commands: Any) -> None:
     showing.add_argument("--json", action="store_true", help="print as JSON")
     add_places(showing)
     showing.set_defaults(run=show_table)
+
+    add_places(add_figure(actions))
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:

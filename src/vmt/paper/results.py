@@ -2,13 +2,15 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vmt.environment import environment
 from vmt.errors import InputError
+from vmt.method import Phase
 from vmt.paper.experiment import Experiment, Stage
-from vmt.run import RUN, RunSpec, read_run
+from vmt.run import RUN, read_run
 from vmt.train.checkpoint import write_atomically, writing
 from vmt.train.log import LOG, read_log
 
@@ -33,6 +35,7 @@ def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
 def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: Path) -> None:
     """What is known of a run after a stage; its file is replaced."""
     started = json.loads((folder / RUN).read_text())
+    phases = read_run(folder).recipe.build().phases
     now = environment()
     seconds = dict(summary["clock"])
     log = read_log(folder / LOG) if (folder / LOG).exists() else []
@@ -58,7 +61,8 @@ def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: P
         "collapsed": summary["collapsed"],
         "collapsed_phases": summary["collapsed_phases"],
         "seconds": summary["seconds"],
-        "phase_seconds": phase_seconds(read_run(folder), seconds),
+        "phase_iterations": {phase.name: phase.iterations for phase in phases},
+        "phase_seconds": phase_seconds(phases, seconds),
         "environment": started["environment"] | ({} if now == started["environment"] else {"ended_on": now}),
         "fingerprint": started["fingerprint"],
         "curve_columns": ["iteration", "target accuracy", "source accuracy", "seconds"],
@@ -76,10 +80,10 @@ def by_validator(looks: list[dict[str, Any]]) -> dict[str, list[float | None]]:
     return {name: [look.get("validators", {}).get(name) for look in looks] for name in names}
 
 
-def phase_seconds(run: RunSpec, seconds: dict[int, float]) -> dict[str, float]:
+def phase_seconds(phases: Sequence[Phase], seconds: dict[int, float]) -> dict[str, float]:
     """How long each phase took that has ended, compiling included; ``seconds`` are those until an iteration."""
     spent, step, before = {}, 0, 0.0
-    for phase in run.recipe.build().phases:
+    for phase in phases:
         step += phase.iterations
         if step in seconds:
             spent[phase.name] = round(seconds[step] - before, 1)

@@ -1,0 +1,128 @@
+"""``vmt paper figure``: the paper's figures from the runs of its tables."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from vmt.cli.train import load
+from vmt.data import Task
+from vmt.environment import environment
+from vmt.errors import InputError
+from vmt.paper.tables import M2S
+from vmt.run import DataSpec
+from vmt.train.checkpoint import write_atomically
+
+# Samples of each test set, or pairs, that a CPU draws in minutes.
+SAMPLES = {"tsne": 1000, "gradient-norms": 200, "accuracy-over-time": 0}
+TITLE = "MNIST → SVHN"
+
+
+def add_figure(actions: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "figure",
+        help="draw a figure of the paper",
+        description="tsne: the last hidden layer of four systems. gradient-norms: in between samples, VADA against "
+        "VMT. accuracy-over-time: VAT against VMT. The first two need the runs' models and --data, the third results.",
+    )
+    parser.add_argument("figure", choices=list(SAMPLES), help="which one")
+    parser.add_argument("--data", help="folder of the official files")
+    parser.add_argument("--out", type=Path, help="its file; a .svg (or .pdf) and a .png (default: figures/FIGURE.svg)")
+    parser.add_argument("--samples", type=int, metavar="N", help="test samples of a domain, or pairs; 0 takes all")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the runs (default: 0)")
+    parser.add_argument(
+        "--instance-norm",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="which runs (default: without for tsne, as in the paper, and with for gradient-norms)",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.set_defaults(run=draw)
+    return parser
+
+
+def draw(arguments: argparse.Namespace) -> int:
+    from vmt.paper.drawing import targets
+
+    out = arguments.out or Path("figures") / f"{arguments.figure}.svg"
+    targets(out)  # refuses a name before anything is computed
+    drawing = {"tsne": tsne, "gradient-norms": gradient_norms, "accuracy-over-time": accuracy_over_time}
+    for path in drawing[arguments.figure](arguments, out):
+        print(path)
+    return 0
+
+
+def tsne(arguments: argparse.Namespace, out: Path) -> list[Path]:
+    from vmt.paper.drawing import draw_clouds
+    from vmt.paper.figures import clouds, find_models, systems_of_tsne
+
+    with_norm = bool(arguments.instance_norm)
+    systems = systems_of_tsne(with_norm)
+    found = find_models(systems, arguments.runs, arguments.seed, arguments.device)
+    task = samples_of(arguments)
+    say_missing(found.missing)
+    drawn = clouds(found.models, task, samples(arguments), arguments.seed, say)
+    title = f"Last hidden layer on {TITLE} {norm_words(with_norm)} (t-SNE, test sets, seed {arguments.seed})"
+    return draw_clouds({system.label: drawn.get(system.label) for system in systems}, task.classes, title, out)
+
+
+def gradient_norms(arguments: argparse.Namespace, out: Path) -> list[Path]:
+    from vmt.paper.drawing import draw_norms
+    from vmt.paper.figures import find_models, norms, systems_of_norms
+
+    with_norm = arguments.instance_norm is not False
+    systems = systems_of_norms(with_norm)
+    found = find_models(systems, arguments.runs, arguments.seed, arguments.device)
+    task = samples_of(arguments)
+    say_missing(found.missing)
+    values = norms(found.models, task, samples(arguments), say)
+    for label, each in values.items():
+        print(f"{label}: mean gradient norm {each['mean'][5]:.4g} at λ = 0.5, {each['mean'][-1]:.4g} at the samples")
+    title = f"Gradient norms in between samples, {TITLE} {norm_words(with_norm)}"
+    paths = draw_norms({system.label: values.get(system.label) for system in systems}, title, out)
+    about = {"figure": arguments.figure, "seed": arguments.seed, "instance_norm": with_norm, "norms": values}
+    beside = out.with_suffix(".json")
+    write_atomically(beside, json.dumps({**about, "environment": environment()}).encode())
+    return [*paths, beside]
+
+
+def accuracy_over_time(arguments: argparse.Namespace, out: Path) -> list[Path]:
+    from vmt.paper.drawing import draw_over_time
+    from vmt.paper.figures import SYSTEMS_OVER_TIME, curves
+
+    if arguments.instance_norm is False:
+        raise InputError("accuracy-over-time is with instance norm: leave --no-instance-norm out.")
+    found, missing = curves(SYSTEMS_OVER_TIME, arguments.results)
+    say_missing(missing)
+    return draw_over_time(found, f"Accuracy over time, {TITLE} {norm_words(True)}", out)
+
+
+def samples_of(arguments: argparse.Namespace) -> Task:
+    if arguments.data is None:
+        raise InputError(
+            f"{arguments.figure} looks at MNIST and SVHN: give their folder with --data (vmt data download mnist svhn "
+            "--data DATA fetches them)."
+        )
+    return load(DataSpec(M2S, arguments.data))
+
+
+def samples(arguments: argparse.Namespace) -> int:
+    if arguments.samples is None:
+        return SAMPLES[arguments.figure]
+    if arguments.samples < 0:
+        raise InputError(f"--samples {arguments.samples}: give a number of samples, or 0 for all.")
+    return int(arguments.samples)
+
+
+def norm_words(instance_norm: bool) -> str:
+    return "with instance norm" if instance_norm else "without instance norm"
+
+
+def say_missing(missing: dict[str, str]) -> None:
+    for sentence in missing.values():
+        say(f"missing: {sentence}")
+
+
+def say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,208 @@
+"""The paper's three figures, from what the tables' runs left behind: their models and their results."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vmt.data import Domain, Task
+from vmt.errors import InputError
+from vmt.model import Model, load
+from vmt.paper.experiment import Experiment
+from vmt.paper.gradient_norms import LAMBDAS, norms_of_network
+from vmt.paper.results import results_of
+from vmt.paper.tables import M2S, VARIANTS
+from vmt.run import MODEL
+from vmt.train.validate import some
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class System:
+    """What a figure compares: a run of the tables at the end of one of its phases."""
+
+    label: str
+    experiment: Experiment
+    phase: str
+
+    def model(self, runs: Path, seed: int) -> Path:
+        """Where its run keeps the model of that moment."""
+        last = self.phase == self.experiment.phases[-1]
+        return runs / f"{self.experiment.name}_{seed}" / (MODEL if last else f"model_{self.phase}.safetensors")
+
+    def command(self, seed: int) -> str:
+        """What makes it."""
+        first = "" if self.phase == self.experiment.phases[-1] else " --phases 1"
+        return f"vmt paper run all --only {shlex.quote(self.experiment.name)} --seeds {seed}{first} --data DATA"
+
+
+def systems_of_tsne(instance_norm: bool) -> list[System]:
+    vada = Experiment(M2S, "vada", instance_norm, dirt_t=True)
+    vmt = Experiment(M2S, "vmt", instance_norm, dirt_t=True)
+    return [
+        System("Source only", Experiment(M2S, "source_only", instance_norm), "source_only"),
+        System("VADA", vada, "vada"),
+        System("VMT", vmt, "vmt"),
+        System("VMT + DIRT-T", vmt, "dirt_t"),
+    ]
+
+
+def systems_of_norms(instance_norm: bool) -> list[System]:
+    return [system for system in systems_of_tsne(instance_norm) if system.label in ("VADA", "VMT")]
+
+
+SYSTEMS_OVER_TIME = [
+    System("VAT: L_c, L_v (VADA)", *VARIANTS["L_c, L_v"]),
+    System("VMT: L_c, L_m", *VARIANTS["L_c, L_m"]),
+    System("both: L_c, L_v, L_m", *VARIANTS["L_c, L_v, L_m"]),
+]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The models that are there, and a sentence about each that is not."""
+
+    models: dict[str, Model]
+    missing: dict[str, str]
+
+
+def find_models(systems: Sequence[System], runs: Path, seed: int, device: str) -> Found:
+    """None at all is an error."""
+    models, missing = {}, {}
+    for system in systems:
+        path = system.model(runs, seed)
+        if path.is_file():
+            models[system.label] = load(path, device=device)
+        else:
+            missing[system.label] = f"{system.label}: there is no {path}; {system.command(seed)} makes it."
+    if not models:
+        first = systems[0]
+        names = ", ".join(system.label for system in systems)
+        raise InputError(
+            f"{runs} holds none of the models of this figure ({names}, seed {seed}): {first.command(seed)} makes the "
+            "first, and so on; or give another folder with --runs."
+        )
+    return Found(models, missing)
+
+
+def tested(task: Task) -> tuple[Domain, Domain]:
+    """The test sets of a task, which the paper's figures are about."""
+    assert task.source_test is not None
+    assert task.target_test is not None
+    return task.source_test, task.target_test
+
+
+@torch.inference_mode()
+def last_hidden(model: Model, x: Tensor) -> Array:
+    """What the last dense layer sees of each stored sample."""
+    network = model.network.eval()
+    device = next(network.parameters()).device
+    parts = [network(model.preprocess(part.to(device)), exit="hidden")["hidden"] for part in torch.split(x, 500)]
+    features: Array = torch.cat(parts).float().flatten(1).cpu().numpy()
+    return features
+
+
+def embedded(features: Array, seed: int) -> Array:
+    """t-SNE to two dimensions, begun from the two main directions."""
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(features) - 1) / 3)
+    places: Array = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(features)
+    return places
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """The samples of both domains in the plane, those of the source first, with their classes."""
+
+    places: Array
+    classes: NDArray[np.int64]
+    source: int
+    """How many are of the source."""
+
+
+def clouds(
+    models: dict[str, Model], task: Task, samples: int, seed: int, say: Callable[[str], None]
+) -> dict[str, Cloud]:
+    """One per model: at most so many samples of each test set, the same for all."""
+    source, target = (some(domain, samples) for domain in tested(task))
+    assert source.y is not None
+    assert target.y is not None
+    classes = torch.cat([source.y, target.y]).numpy()
+    result = {}
+    for label, model in models.items():
+        say(f"t-SNE of {label}: {len(source)} samples of {source.name} and {len(target)} of {target.name}")
+        features = np.concatenate([last_hidden(model, domain.x) for domain in (source, target)])
+        result[label] = Cloud(embedded(features, seed), classes, len(source))
+    return result
+
+
+def norms(models: dict[str, Model], task: Task, samples: int, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """Mean and quartiles over pairs of the target test set, for every λ."""
+    target = some(tested(task)[1], samples)
+    result = {}
+    for label, model in models.items():
+        say(f"gradient norms of {label}: {len(target)} pairs of {target.name}, {len(LAMBDAS)} values of λ")
+        found = norms_of_network(model.network, target.x, model.preprocess)
+        low, high = found.quantile(torch.tensor([0.25, 0.75]), dim=1).tolist()
+        result[label] = {
+            "lambda": list(LAMBDAS),
+            "mean": found.mean(1).tolist(),
+            "lower_quartile": low,
+            "upper_quartile": high,
+            "pairs": len(target),
+        }
+    return result
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy over one phase of one run."""
+
+    seed: int
+    iterations: list[int]
+    accuracy: list[float]
+    seconds_per_iteration: float | None
+    """The median between looks, so that compiling and restarts are left out; evaluation is in it."""
+    hardware: str
+
+
+def curves(systems: Sequence[System], results: Path) -> tuple[dict[str, list[Curve]], dict[str, str]]:
+    """The curves by system, and a sentence about each system that has none. No curve at all is an error."""
+    found: dict[str, list[Curve]] = {}
+    missing: dict[str, str] = {}
+    for system in systems:
+        records = [r for r in results_of(results, system.experiment) if system.phase in r["accuracy"]]
+        found[system.label] = [curve_of(record, system.phase) for record in records]
+        if not records:
+            missing[system.label] = f"{system.label}: no result in {results}; {system.command(0)} makes it."
+    if not any(found.values()):
+        raise InputError(
+            f"{results} holds none of the results of this figure: {systems[0].command(0)} makes the first; or give "
+            "another folder with --results."
+        )
+    return found, missing
+
+
+def curve_of(record: dict[str, Any], phase: str) -> Curve:
+    end = record.get("phase_iterations", {}).get(phase, 40_000)
+    points = [point for point in record["curve"] if point[0] <= end and point[1] is not None]
+    timed = [(point[0], point[3]) for point in points if len(point) > 3 and point[3] is not None]
+    rates = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(timed)]
+    environment = record["environment"]
+    return Curve(
+        record["seed"],
+        [point[0] for point in points],
+        [100 * point[1] for point in points],
+        median(rates) if rates else None,
+        environment.get("gpu") or f"a CPU ({environment.get('machine')})",
+    )
