@@ -139,6 +139,7 @@ def test_a_demo_in_small(tmp_path: Path) -> None:
     result = json.loads(done.stdout.strip().splitlines()[-1])
     assert list(result["accuracy"]) == ["source only", "VMT", "VMT + DIRT-T", "trained on target labels"]
     assert (tmp_path / "demo" / "curves.png").exists()
+    assert "source_only" in (tmp_path / "demo" / "report.html").read_text()
     assert (tmp_path / "demo" / "vmt" / "model.safetensors").exists()
     again = vmt("demo", "--iterations", 5, "--out", tmp_path / "demo")
     assert again.returncode == 0

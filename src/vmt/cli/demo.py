@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vmt.cli.report import write_report
 from vmt.cli.train import load
 from vmt.figures import draw_comparison
 from vmt.recipes import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS, Recipe, digits
@@ -14,6 +15,7 @@ from vmt.train.checkpoint import write_atomically
 from vmt.train.log import LOG, read_log
 from vmt.train.progress import Progress
 
+PAGE = "report.html"
 EXAMPLES = """examples:
   vmt demo
   vmt demo --seed 1 --out runs/demo-1
@@ -71,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = {label: read_log(out / name / LOG) for name, label in NAMES.items()}
     draw_comparison(runs, table, out / CURVES, title="Fonts → handwriting: accuracy on handwriting never seen")
     write_atomically(out / "summary.json", json.dumps(result, indent=1).encode())
+    write_report([out], out / PAGE)
     print(report(result))
     if arguments.json:
         print(json.dumps(result))
@@ -105,6 +108,7 @@ def report(result: dict[str, Any]) -> str:
             f"VMT + DIRT-T closed {result['gap_closed']:.0%} of the gap, without a single label from the handwriting.",
             *([f"Warning: {result['collapsed']}"] if result["collapsed"] else []),
             "",
+            f"See whether it worked: open {out}/{PAGE} in a browser; made by: vmt report {out} -o report.html",
             f"Curves: {out}/{CURVES}    model: {out}/vmt/{MODEL}    log: {out}/vmt/{LOG}",
             f"Use the model: vmt predict {out}/vmt PICTURE.png",
         ]

@@ -13,7 +13,9 @@ from vmt.cli.own import add_flags, choices, load_own, own_recipe, voice
 from vmt.data import TASKS, Task, load_task
 from vmt.errors import InputError
 from vmt.methods import METHODS
-from vmt.nets.spec import NETS
+from vmt.model import agreed
+from vmt.nets.own import factory_name
+from vmt.nets.spec import NETS, NetSpec
 from vmt.recipes import PAPER, Recipe, decay_for, recipe_for, with_settings
 from vmt.run import DataSpec, RunSpec, check_same_run, execute, read_run
 from vmt.train.config import Config
@@ -26,6 +28,7 @@ EXAMPLES = """examples:
   vmt train mnist-svhn --data DATA --method vada --no-instance-norm
   vmt train --source labelled/ --target unlabelled/       folders of pictures, one subfolder per class
   vmt train --source a.npz --target b.npz --iterations 5000
+  vmt train --source a/ --target b/ --net mine.nets:make  a network of your own: make(classes=…, shape=…)
   vmt train --resume runs/m2s                             go on after a kill, to the same result
 
 DATA holds the official files, for example mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat; see vmt data --help.
@@ -84,7 +87,10 @@ def add_commands(commands: Any) -> None:
     )
     for name, (kind, text) in {**SETTINGS, **DIRT_T}.items():
         group.add_argument("--" + name.replace("_", "-"), type=kind, metavar=kind.__name__.upper(), help=text)
-    group.add_argument("--net", help=f"one of {', '.join(NETS)} (default: the recipe's)")
+    group.add_argument(
+        "--net",
+        help=f"one of {', '.join(NETS)}, package.module:function of your own, or timm:name (default: the recipe's)",
+    )
     group.add_argument(
         "--instance-norm",
         action=argparse.BooleanOptionalAction,
@@ -97,6 +103,7 @@ def add_commands(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     resuming = arguments.resume is not None
+    arguments.net = arguments.net and (factory_name(arguments.net) or arguments.net)
     spec, task, out = go_on(arguments) if resuming else begin(arguments)
     summary = execute(spec, task, out, resuming, Progress())
     print(sentence(summary))
@@ -124,6 +131,7 @@ def go_on(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
         raise InputError("--out names a new run and --resume an old one: give one of them.")
     spec = read_run(arguments.resume)
     check_same_run(spec, given(arguments, [*DATA, *CONFIG, *METHOD, "dirt_t"]))
+    agreed(NetSpec(spec.recipe.net, (), 0), arguments.net, arguments.resume)
     return spec, load(spec.data, voice(spec.recipe.method), not arguments.no_cache), arguments.resume
 
 
@@ -187,4 +195,5 @@ def sentence(summary: dict[str, Any]) -> str:
     if summary["collapsed"]:
         lines.append(f"Warning: {summary['collapsed']}")
     lines.append(f"Model, log and curves are in {summary['run']} ({summary['seconds']:.0f} s of training).")
+    lines.append(f"See whether it worked: vmt report {summary['run']} -o report.html")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ class Sign:
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{100 * value:.1f}\u00a0%"
 
 
 def signs_of(

@@ -51,8 +51,8 @@ def judge_run(
         said.append(status["text"])
     if mine is not None:
         said.append(
-            f"{run.method} is right on {percent(mine['value'])} of the target (95 % interval {percent(mine['low'])} to "
-            f"{percent(mine['high'])}, {mine['samples']:,} labelled samples)."
+            f"{run.method} is right on {percent(mine['value'])} of the target (95\u00a0% interval "
+            f"{percent(mine['low'])} to {percent(mine['high'])}, {mine['samples']:,} labelled samples)."
         )
     if gain is not None:
         base = gain["base"]
@@ -104,7 +104,8 @@ def gap(run: Record, gain: Mapping[str, Any], others: Sequence[Record]) -> list[
     if top is None or run.kind != "adapted" or top["value"] <= gain["base"]["value"]:
         return []
     closed = gain["value"] / (top["value"] - gain["base"]["value"])
-    return [f"That is {closed:.0%} of the way to a model trained on target labels ({percent(top['value'])})."]
+    way = f"{100 * closed:.0f}\u00a0% of the way"
+    return [f"That is {way} to a model trained on target labels ({percent(top['value'])})."]
 
 
 def without_labels(signs: Sequence[Sign]) -> list[str]:

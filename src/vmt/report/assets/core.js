@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const COLOURS = 10, DASHES = 6;
 
 const byId = (id) => document.getElementById(id);
-const percent = (value, digits = 1) => (100 * value).toFixed(digits) + " %";
+const percent = (value, digits = 1) => (100 * value).toFixed(digits) + "\u00a0%";
 const whole = (value) => value.toLocaleString("en");
 const run = () => DATA.runs[state.run];
 const task = () => DATA.tasks[run().task];

@@ -43,7 +43,7 @@ function chosenSamples() {
 function sampleCard(n) {
   const { index, label, predicted, confidence, right } = describe(n);
   const meter = el("span", { class: "meter", "aria-hidden": "true" }, el("span", {}));
-  meter.firstChild.style.width = percent(confidence).replace(" ", "");
+  meter.firstChild.style.width = `${100 * confidence}%`;
   const truth = right === null ? null : right ? el("span", { class: "truth right" }, "✓ right") : el("span", { class: "truth wrong" }, `✗ is ${called(label)}`);
   const picture = thumbnail(n, `target sample ${index}, predicted ${className(predicted)}`);
   return el("li", { class: "sample", "data-confidence": confidence, "data-predicted": predicted },
