@@ -81,10 +81,10 @@ class Exported:
         return f"Exported({len(self.classes)} classes, samples of {self.preprocess.channels} channels)"
 
 
-def open_model(path: str | Path, device: str = "auto") -> Model | Exported:
-    """Whatever can predict: a run's folder, a saved model, or an exported file."""
+def open_model(path: str | Path, device: str = "auto", network: str | None = None) -> Model | Exported:
+    """Whatever can predict: a run's folder, a saved model, or an exported file, which needs no ``network``."""
     path = Path(path)
-    return load_exported(path, device) if path.suffix[1:] in FORMATS else load(path, device=device)
+    return load_exported(path, device) if path.suffix[1:] in FORMATS else load(path, network, device)
 
 
 def load_exported(path: str | Path, device: str = "auto") -> Exported:

@@ -20,6 +20,7 @@ from vmt.data import Domain, Preprocess, domain
 from vmt.data.ranges import BYTES, extremes
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge, logits_of
+from vmt.nets.own import factory_name
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
 from vmt.train.checkpoint import write_atomically
@@ -120,10 +121,27 @@ class Model:
         return f"Model({self.spec.name}, {len(self.classes)} classes, samples of shape {self.spec.shape})"
 
 
-def load(path: str | Path, network: Callable[[], Staged] | None = None, device: str = "auto") -> Model:
+def agreed(spec: NetSpec, network: str | None, what: str | Path) -> NetSpec:
+    """A network that may be built: of this package, of timm, or by a function that the user names as well."""
+    if network is not None and spec.name == OWN_MODULE:
+        return replace(spec, name=network)
+    if spec.name == OWN_MODULE:
+        raise InputError(f"{what} holds a network of your own: pass load(…, network=function that builds it).")
+    if network is not None and network != spec.name and (spec.factory is None or factory_name(network) != spec.factory):
+        raise InputError(f"{what} was trained with the network {spec.name}, not {network}: correct or leave out --net.")
+    if network is None and spec.factory is not None:
+        raise InputError(
+            f"{what} holds a network that {spec.factory} builds, and importing that runs its code: if you trust it, "
+            f"add --net {spec.factory} (in Python: network={spec.factory!r})."
+        )
+    return spec
+
+
+def load(path: str | Path, network: Callable[[], Staged] | str | None = None, device: str = "auto") -> Model:
     """A saved model, from its file or from the folder of the run that made it.
 
-    A model of a module of your own needs ``network``, a function that builds it.
+    A model of a module of your own needs ``network``: the ``package.module:function`` that it was trained with, or a
+    function that builds it. Importing runs code, so the name that is in the file is never imported by itself.
 
     >>> import numpy as np, tempfile, vmt
     >>> ys = np.arange(60) % 3
@@ -151,9 +169,7 @@ def load(path: str | Path, network: Callable[[], Staged] | None = None, device: 
     if int(header["version"]) > VERSION:
         raise InputError(f"{path} has format version {header['version']}, newer than this library knows: upgrade vmt.")
     spec = NetSpec.from_dict(json.loads(header["network"]))
-    if spec.name == OWN_MODULE and network is None:
-        raise InputError(f"{path} holds a network of your own: pass load(…, network=function that builds it).")
-    module = network() if network is not None else spec.build()
+    module = network() if callable(network) else agreed(spec, network, path).build()
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:

@@ -81,12 +81,13 @@ def execute(
     method = spec.recipe.build()
     if spec.recipe.config.tensorboard:
         summary_writer()  # refuses before anything is written
+    net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
+    net.build()  # a network that cannot be built is refused before anything is written
     print_of_data = fingerprint(task)
     if resume:
         check_same_data(out, print_of_data)
     else:
         start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": environment()})
-    net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
 
     def save_model(network: Staged, path: Path, about: dict[str, Any]) -> None:
         Model(network, net, task.preprocess, task.classes, about, task.source.features).save(path)

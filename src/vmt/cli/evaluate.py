@@ -39,6 +39,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--test", metavar="PATH", help="labelled samples (default: the target test set of the run)")
     parser.add_argument("--label", metavar="COLUMN", help="column of a table with the classes (default: label)")
     parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
+    parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
     parser.set_defaults(run=run)
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"{arguments.model} is an exported file: evaluate the run or the saved model it was made from."
         )
-    model = load(arguments.model, device=arguments.device)
+    model = load(arguments.model, arguments.net, arguments.device)
     if arguments.test is not None:
         x, y, name = labelled(arguments.test, model, arguments.label)
     else:

@@ -40,12 +40,13 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--format", choices=FORMATS, help=f"default: as --out is named, or {ONNX}")
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: model.FORMAT beside the saved model")
     parser.add_argument("--check", type=Path, metavar="FILE", help="an .npz with samples x to compare on")
+    parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    model = load(arguments.model, device="cpu")
+    model = load(arguments.model, arguments.net, device="cpu")
     format, out = destination(arguments)
     samples, name = samples_to_check(arguments, model)
     parity = export(model, out, format, samples)

@@ -57,13 +57,14 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--max-unreadable", metavar="N", type=int, help=f"stop after so many (default: {FEW}, or {PART:.0%}% if more)"
     )
+    parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    model = open_model(arguments.model, device=arguments.device)
+    model = open_model(arguments.model, arguments.device, arguments.net)
     reads = Reads(model.preprocess, model.features, arguments.label)
     inputs = expand(arguments.inputs, reads)
     tally = Tally(arguments.max_unreadable)

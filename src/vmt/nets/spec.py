@@ -8,6 +8,7 @@ from typing import Any
 from vmt.errors import InputError
 from vmt.nets.cnn import cnn
 from vmt.nets.mlp import mlp
+from vmt.nets.own import TIMM, build_own, build_timm, factory_name, has_timm
 from vmt.nets.staged import Staged
 
 Builder = Callable[..., Staged]
@@ -31,11 +32,23 @@ class NetSpec:
     classes: int
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def factory(self) -> str | None:
+        """The function that builds it, as ``package.module:function``, if it is one of the user's."""
+        return factory_name(self.name)
+
     def build(self) -> Staged:
+        if self.factory is not None:
+            return build_own(self.factory, self.shape, self.classes, self.options)
+        near = get_close_matches(self.name, NETS, n=1)
+        if self.name.startswith(TIMM) or (self.name not in NETS and not near and has_timm(self.name)):
+            return build_timm(self.name.removeprefix(TIMM), self.shape, self.classes, self.options)
         if self.name not in NETS:
-            near = get_close_matches(self.name, NETS, n=1)
             hint = f" (perhaps {near[0]}?)" if near else ""
-            raise InputError(f"there is no network {self.name!r}{hint}: choose one of {', '.join(NETS)}.")
+            raise InputError(
+                f"there is no network {self.name!r}{hint}: choose one of {', '.join(NETS)}, package.module:function "
+                "of your own, or timm:name."
+            )
         builder, defaults = NETS[self.name]
         options = {**defaults, **self.options}
         try:
@@ -50,5 +63,7 @@ class NetSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "NetSpec":
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in values["options"].items()}
+        # What was saved brings its own weights, so that none are fetched for it.
+        saved = {k: v for k, v in values["options"].items() if k != "pretrained"}
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
         return cls(values["name"], tuple(values["shape"]), values["classes"], options)

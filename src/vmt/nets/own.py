@@ -1,0 +1,131 @@
+"""Networks that are not of this package: named by the function that builds them, or by their name in timm.
+
+A function is named ``package.module:function`` and called as ``function(classes=…, shape=…)``, the shape being that of
+one sample, (channels, height, width) or (features,). It returns any ``nn.Module`` with one logit per class. Importing
+runs code, so nothing here is called for a name that only a file has spoken (:func:`vmt.load`).
+"""
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vmt.errors import InputError
+from vmt.nets.adapter import from_module
+from vmt.nets.staged import Staged
+
+PREFIX, TIMM = "module:", "timm:"
+
+
+def factory_name(net: str) -> str | None:
+    """``package.module:function`` from any way to write it; None for a name that is no function's."""
+    if net.startswith(TIMM) or ":" not in net:
+        return None
+    name = net.removeprefix(PREFIX)
+    module, _, function = name.partition(":") if ":" in name else name.rpartition(".")
+    if not module or not function.isidentifier():
+        raise InputError(f"the network {net!r} names no function: write package.module:function.")
+    return f"{module}:{function}"
+
+
+def build_own(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Staged:
+    """The network that a named function builds."""
+    function = imported(name)
+    try:
+        module = function(classes=classes, shape=shape, **options)
+    except Exception as error:
+        raise InputError(f"{name}(classes={classes}, shape={shape}) failed: {said(error)}.") from error
+    return adapted(module, name, shape, classes)
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """The function of that name, from the installed packages or the current folder."""
+    path, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # as python -m does, and for good: a module may import others later
+    try:
+        module = import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
+            raise InputError(f"the module {path} cannot be imported: {said(error)}.") from error
+        raise InputError(
+            f"there is no module {error.name!r}, neither in the current folder nor installed: correct --net {name}."
+        ) from error
+    except Exception as error:
+        raise InputError(f"the module {path} cannot be imported: {said(error)}.") from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        near = get_close_matches(attribute, [key for key, value in vars(module).items() if callable(value)], n=1)
+        hint = f" (perhaps {near[0]}?)" if near else ""
+        raise InputError(f"the module {path} has no function {attribute!r}{hint}: correct --net {name}.")
+    found: Callable[..., Any] = function
+    return found
+
+
+def has_timm(name: str) -> bool:
+    """Whether timm is installed and knows a network of that name."""
+    return find_spec("timm") is not None and bool(timm().is_model(name))
+
+
+def build_timm(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Staged:
+    """A network of timm for images of any number of channels; ``pretrained=True`` among the options loads weights."""
+    package = timm()
+    # Only names of its own list: others make it fetch what they name.
+    if not package.is_model(name):
+        near = get_close_matches(name, package.list_models(), n=1)
+        hint = f" (perhaps {near[0]}?)" if near else ""
+        raise InputError(f"timm has no network {name!r}{hint}: see timm.list_models().")
+    if len(shape) != 3:
+        raise InputError(f"timm's {name} reads images, but a sample has shape {shape}: use --net mlp for vectors.")
+    try:
+        module = package.create_model(name, num_classes=classes, in_chans=shape[0], **options)
+    except Exception as error:
+        raise InputError(f"timm cannot build {name} for {shape[0]} channels: {said(error)}.") from error
+    return adapted(module, name, shape, classes)
+
+
+def timm() -> Any:
+    try:
+        return import_module("timm")
+    except ImportError as error:
+        raise InputError(
+            f"networks of timm need the package timm, which cannot be imported ({error}): pip install timm, or choose "
+            "another --net."
+        ) from error
+
+
+def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Staged:
+    """A network of stages, tried on two samples."""
+    if not isinstance(module, nn.Module):
+        raise InputError(f"{name} returned a {type(module).__name__}: return an nn.Module.")
+    network = module if isinstance(module, Staged) else from_module(module, classes)
+    network.eval()
+    try:
+        with torch.no_grad():
+            logits = network(torch.zeros(2, *shape))["logits"]
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"the network of {name} cannot read samples of shape {shape}: {said(error)}.") from error
+    if tuple(logits.shape) != (2, classes):
+        raise InputError(
+            f"the network of {name} gives logits of shape {tuple(logits.shape)} for 2 samples and {classes} classes: "
+            f"return one number per class."
+        )
+    network.train()
+    return network
+
+
+def said(error: Exception) -> str:
+    """What a user's own code complained of, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return f"{text} ({type(error).__name__} in {Path(last.filename).name}, line {last.lineno})"
