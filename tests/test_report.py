@@ -1,0 +1,349 @@
+"""``vmt report``: what it gathers, what it says, and that the page holds nothing it should not."""
+
+import hashlib
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.own_data import write_blobs
+from tests.report_runs import NAMES, fabricate, train, write_pictures
+from vmt.cli.main import main
+from vmt.data import Preprocess
+from vmt.report.curves import charts_for, curves_of, thinned
+from vmt.report.intervals import difference, wilson
+from vmt.report.looking import flat_map, mixing
+from vmt.report.page import asset
+from vmt.report.pictures import drawn, sheet_of
+from vmt.report.tables import confusion_of
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lower bound and an adapted run on pictures whose classes have hostile names."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = write_pictures(folder / "data")
+    train(folder / "lower", data, "--method", "source_only")
+    train(folder / "mine", data, "--method", "vmt")
+    return folder
+
+
+def report(out: Path, *arguments: object) -> tuple[str, dict[str, Any]]:
+    """The page that the command writes, and the data in it."""
+    assert main(["report", *map(str, arguments), "-o", str(out)]) == 0
+    page = out.read_text()
+    return page, data_of(page)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_the_page_agrees_with_the_runs(runs: Path, tmp_path: Path) -> None:
+    _, data = report(tmp_path / "r.html", runs / "mine", runs / "lower", "--map", "pca")
+    lower, mine = data["runs"]
+    assert (lower["kind"], mine["kind"]) == ("lower", "adapted"), "the bound comes first, however they were named"
+    assert data["first"] == 1
+    summary = json.loads((runs / "mine" / "summary.json").read_text())
+    assert mine["accuracy"]["value"] == summary["target_accuracy"]
+    matrix = np.array(mine["confusion"]["matrix"])
+    assert matrix.sum() == 90
+    assert matrix.trace() / 90 == pytest.approx(summary["target_accuracy"])
+    assert matrix.sum(0).tolist() == mine["shares"]["predicted"]
+    assert mine["shares"]["true"] == [30, 30, 30]
+    samples = data["tasks"][0]["samples"]
+    right = [a == b for a, b in zip(samples["label"], mine["predicted"], strict=True)][samples["source"] :]
+    assert np.mean(right) == pytest.approx(summary["target_accuracy"]), "all 90 target samples fit in the page"
+    assert len(mine["map"]) == len(mine["predicted"]) == len(mine["confidence"])
+    assert all(1 / 3 <= p <= 1 for p in mine["confidence"])
+    assert {"target/accuracy", "discriminator/accuracy", "classifier/L_m(target)"} <= set(mine["curves"])
+    assert mine["curves"]["target/accuracy"][0] == [4, 8]
+    assert all(chart["should"] for chart in data["charts"])
+    assert dict(mine["settings"]["Method"])["method"] == "vmt"
+
+
+def test_hostile_names_stay_text(runs: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "<b onclick=alert(1)>"
+    shutil.copytree(runs / "mine", odd)
+    page, data = report(tmp_path / "r.html", odd, "--map", "pca")
+    assert tuple(data["tasks"][0]["classes"]) == tuple(sorted(NAMES)), "the names arrive whole"
+    tags: list[tuple[str, list[tuple[str, str | None]]]] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            tags.append((tag, attrs))
+
+    Reader().feed(page)
+    assert [dict(attrs).get("type") for tag, attrs in tags if tag == "script"] == ["application/json", None]
+    assert not {tag for tag, _ in tags} & {"img", "iframe", "object"}
+    assert not [name for _, attrs in tags for name, _ in attrs if name.startswith("on")]
+    inside = page.split('id="data">')[1].split("</script>")[0]
+    assert not set(inside) & set("<>&")
+
+
+def test_the_page_needs_nothing_else(runs: Path, tmp_path: Path) -> None:
+    page, _ = report(tmp_path / "r.html", runs / "mine", "--map", "none")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy
+    assert "default-src 'none'" in policy[1]
+    assert "unsafe" not in policy[1]
+    outside = re.sub(r'<script type="application/json".*?</script>', "", page, flags=re.DOTALL)
+    addresses = set(re.findall(r"https?://[^\s\"']+", outside))
+    assert addresses == {"http://www.w3.org/2000/svg"}, "the name of a namespace, which nobody fetches"
+
+
+def test_run_folders_stay_as_they_are(runs: Path, tmp_path: Path) -> None:
+    def prints() -> dict[str, str]:
+        files = sorted(path for path in runs.rglob("*") if path.is_file())
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    before = prints()
+    report(tmp_path / "r.html", runs, "--map", "pca")
+    assert prints() == before
+
+
+def test_an_unfinished_run_is_shown_from_its_checkpoint(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "mine"
+    shutil.copytree(runs / "mine", run)
+    (run / "model.safetensors").unlink()
+    (run / "summary.json").unlink()
+    page, data = report(tmp_path / "r.html", run, "--map", "pca")
+    (mine,) = data["runs"]
+    assert mine["status"]["kind"] == "unfinished"
+    assert mine["origin"] == "the checkpoint at iteration 8"
+    whole = report(tmp_path / "w.html", runs / "mine", "--map", "pca")[1]["runs"][0]
+    assert mine["predicted"] == whole["predicted"], "the last checkpoint predicts like the model"
+    shutil.rmtree(run / "checkpoints")
+    page, data = report(tmp_path / "r.html", run)
+    assert "neither a model nor a checkpoint" in data["runs"][0]["missing"]
+    assert "unfinished" in page
+
+
+def test_without_data_the_page_says_so(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, data = report(tmp_path / "r.html", fabricate(tmp_path / "run"))
+    assert "could not be read" in data["tasks"][0]["note"]
+    assert "could not be read" in capsys.readouterr().out
+    assert data["runs"][0]["shares"] == {"source": None, "predicted": [0.4, 0.3, 0.3], "true": None, "logged": True}
+
+
+def test_vectors_and_no_labels(tmp_path: Path) -> None:
+    source, target = write_blobs(tmp_path)
+    run = train(tmp_path / "run", ["--source", str(source), "--target", str(target)])
+    _, data = report(tmp_path / "r.html", run)
+    (about,), (mine,) = data["tasks"], data["runs"]
+    assert about["sheet"] is None
+    assert not about["labels"]
+    assert set(about["samples"]["label"][about["samples"]["source"] :]) == {None}
+    assert mine["accuracy"] is None
+    assert mine["confusion"] is None
+    assert "nobody can say" in data["verdict"]["headline"] or "warning signs" in data["verdict"]["headline"]
+    assert "label 200 target samples" in " ".join(data["verdict"]["sentences"])
+
+
+@pytest.mark.parametrize(
+    ("lower", "mine", "words", "tone"),
+    [
+        (0.7, 0.9, "Yes: adaptation helped", "good"),
+        (0.9, 0.7, "No: adaptation made it worse", "bad"),
+        (0.80, 0.82, "Cannot tell", "watch"),
+    ],
+)
+def test_the_verdict(tmp_path: Path, lower: float, mine: float, words: str, tone: str) -> None:
+    fabricate(tmp_path / "runs" / "a", "source_only", lower)
+    fabricate(tmp_path / "runs" / "b", "vmt", mine)
+    page, data = report(tmp_path / "r.html", tmp_path / "runs")
+    assert words in data["verdict"]["headline"]
+    assert data["verdict"]["tone"] == tone
+    assert words in page.split("</h1>")[0].split("<h1")[1]
+    gain = data["runs"][1]["gain"]
+    assert gain["value"] == pytest.approx(mine - lower)
+    assert gain["low"] < gain["value"] < gain["high"]
+
+
+def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) -> None:
+    alone = report(tmp_path / "r.html", fabricate(tmp_path / "alone"))[1]["verdict"]
+    assert "nothing to compare with" in alone["headline"]
+    assert any("--method source_only" in sentence for sentence in alone["sentences"])
+    for seed, accuracy in enumerate((0.8, 0.9)):
+        fabricate(tmp_path / "seeds" / str(seed), accuracy=accuracy, seed=seed)
+    said = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
+    assert any("85.0 ± 7.1 %" in sentence for sentence in said)
+    told = {"collapsed": "at iteration 200 collapsed: everything is class 0."}
+    page, data = report(tmp_path / "r.html", fabricate(tmp_path / "bad", summary=told, share=(1.0, 0.0, 0.0)))
+    assert "collapsed" in data["verdict"]["headline"]
+    assert data["verdict"]["tone"] == "bad"
+    assert 'class="status collapsed"' in page
+    assert data["runs"][0]["signs"][0]["level"] == "bad"
+    # The watch sees it in the log of a run that was killed, too.
+    killed = report(tmp_path / "r.html", fabricate(tmp_path / "k", share=(0.99, 0.01, 0.0), finished=False))[1]
+    assert killed["runs"][0]["status"]["kind"] == "collapsed"
+
+
+def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
+    run = fabricate(tmp_path / "run", finished=False)
+    (run / "log.jsonl").unlink()
+    page, data = report(tmp_path / "r.html", run)
+    assert data["verdict"]["headline"] == "Nothing has been measured yet."
+    assert data["charts"] == []
+    assert "unfinished" in page
+
+
+def test_ten_thousand_pictures_fit_in_five_megabytes(tmp_path: Path) -> None:
+    """Coloured noise, which no compression helps with."""
+    data = write_pictures(tmp_path / "data", target=10_000, size=32, names=tuple("abcdefghij"))
+    flags = ["--iterations", "1", "--validate-samples", "0", "--evaluate-samples", "100"]
+    run = train(tmp_path / "run", data, *flags)
+    _, gathered = report(tmp_path / "r.html", run)
+    assert gathered["tasks"][0]["target_samples"] == 10_000
+    assert sum(gathered["runs"][0]["shares"]["predicted"]) == 10_000
+    assert (tmp_path / "r.html").stat().st_size < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing-here"], "is not the folder of a run"),
+        (["RUN", "-o", "."], "is a folder"),
+        (["RUN", "-o", "missing/r.html"], "is not a folder"),
+        (["RUN", "-o", "letter.html"], "exists and is not a report"),
+        (["RUN", "--samples", "0"], "give 1 or more"),
+        (["BROKEN"], "cannot be read"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fabricate(Path("RUN"))
+    (fabricate(Path("BROKEN")) / "summary.json").write_text("{")
+    Path("letter.html").write_text("Dear reader")
+    assert main(["report", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.strip().splitlines()) == 1
+    assert Path("letter.html").read_text() == "Dear reader"
+
+
+def test_a_report_may_be_made_anew(tmp_path: Path) -> None:
+    run = fabricate(tmp_path / "run")
+    report(tmp_path / "r.html", run)
+    report(tmp_path / "r.html", run)
+
+
+def test_intervals() -> None:
+    # Newcombe (1998): 56 of 70 against 48 of 80, methods 3 and 10 of his two papers.
+    assert wilson(56 / 70, 70) == pytest.approx((0.6917, 0.8770), abs=2e-4)
+    assert difference(56 / 70, 70, 48 / 80, 80) == pytest.approx((0.0524, 0.3339), abs=2e-4)
+    assert wilson(1.0, 20) == pytest.approx((0.8389, 1.0), abs=2e-4)
+    assert wilson(0.0, 20)[0] == 0
+    assert wilson(0.3, 0) == (0, 1)
+
+
+def test_curves_of_a_log() -> None:
+    log = [
+        {"step": 1, "phase": "a", "classifier/L_y": 2.0, "classifier/predicted share(target)": [0.5, 0.5]},
+        {"step": 1, "phase": "a", "target": {"accuracy": None, "entropy": 0.5, "predicted_share": [0.2, 0.8]}},
+        {"step": 2, "phase": "a", "target": {"accuracy": 0.5, "entropy": 0.4, "predicted_share": [1, 0]}},
+        {"step": 2, "phase": "a", "validators": {"im": 0.7, "snd": None}, "alarm": "none"},
+        {"step": 3, "phase": "b", "classifier/L_y": float("nan"), "something/new": 1.5},
+    ]
+    found = curves_of(log)
+    assert found["target/accuracy"] == ([2], [0.5])
+    assert found["target/largest share"] == ([1, 2], [0.8, 1.0])
+    assert found["validators/im"] == ([2], [0.7])
+    assert found["classifier/L_y"] == ([1], [2.0])
+    assert "validators/snd" not in found
+    groups = {chart["key"]: chart["group"] for chart in charts_for(list(found), 2)}
+    assert groups["validators/im"] == "scores"
+    assert groups["target/accuracy"] == "accuracy"
+    assert set(groups) == set(found)
+
+
+def test_long_curves_are_thinned_to_means() -> None:
+    steps, values = thinned((list(range(1, 1001)), [float(i % 2) for i in range(1000)]), 50)
+    assert len(steps) == len(values) <= 51
+    assert (steps[-1], values[-1]) == (1000, 1.0)
+    assert all(0.4 < value < 0.6 for value in values[:-1])
+    assert steps == sorted(steps)
+
+
+def test_samples_are_drawn_out_of_step_with_the_file() -> None:
+    """A file that goes through its classes in turn must not lose one of them to the stride."""
+    chosen = drawn(350, 500)
+    assert len(set(chosen.tolist())) == 350
+    assert min(np.bincount(chosen % 10)) > 20
+    assert chosen.tolist() == drawn(350, 500).tolist()
+    assert drawn(10, 4).tolist() == [0, 1, 2, 3]
+
+
+def test_many_classes_have_no_matrix_but_their_mistakes() -> None:
+    labels = np.repeat(np.arange(50), 4)
+    predicted = labels.copy()
+    predicted[:3] = 7
+    found = confusion_of(labels, predicted, 50)
+    assert found["matrix"] is None
+    assert found["largest"] == [[0, 7, 3, 4]]
+
+
+def test_sheets_fit_the_budget() -> None:
+    x = torch.randint(0, 256, (400, 3, 96, 64), dtype=torch.uint8)
+    preprocess = Preprocess(3, (96, 64), (1 / 127.5,), (-1.0,))
+    sheet = sheet_of([(x, preprocess)], 400_000)
+    assert len(sheet.uri) <= 400_000
+    assert sheet.tile < 96
+    small = sheet_of(
+        [(torch.full((3, 1, 8, 8), 255, dtype=torch.uint8), Preprocess(1, (8, 8), (1 / 127.5,), (-1.0,)))], 9999
+    )
+    assert small.tile == 8
+    assert small.uri.startswith("data:image/png"), "small pictures stay as they are"
+
+
+def test_maps() -> None:
+    random = np.random.default_rng(0)
+    near, far = random.normal(size=(60, 5)).astype(np.float32), random.normal(size=(60, 5)).astype(np.float32) + 50
+    for how in ("pca", "tsne"):
+        points, name = flat_map(np.concatenate([near, far]), how)
+        assert points is not None
+        assert points.min() >= 0
+        assert points.max() <= 1
+        gap = np.linalg.norm(points[:60].mean(0) - points[60:].mean(0))
+        assert gap > 2 * points[:60].std(), (how, name)
+    assert flat_map(np.ones((40, 5), np.float32), "tsne")[0] is None
+    assert flat_map(random.normal(size=(40, 1)).astype(np.float32), "pca")[0] is not None
+    assert mixing(near, far) == 0
+    assert mixing(near, random.normal(size=(90, 5)).astype(np.float32)) == pytest.approx(0.5, abs=0.12)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_and_marks_stand_out_in_both_themes() -> None:
+    pairs = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", asset("report.css"))
+    colours = {name: (light, dark) for name, light, dark in pairs}
+    for theme in (0, 1):
+        for ground in ("paper", "surface"):
+            for name, both in colours.items():
+                if name in ("paper", "surface", "line"):
+                    continue
+                assert contrast(both[theme], colours[ground][theme]) >= 4.5, (name, ground, theme)
