@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 from typing import TYPE_CHECKING, Any
 
-from vmt import export, losses, methods
+from vmt import export, losses, methods, validators
 from vmt.api import adapt
 from vmt.errors import InputError
 from vmt.model import Model, load
@@ -21,7 +21,18 @@ from vmt.train import Config
 if TYPE_CHECKING:
     from vmt.estimator import VMTClassifier
 
-__all__ = ["Config", "InputError", "Model", "VMTClassifier", "adapt", "export", "load", "losses", "methods"]
+__all__ = [
+    "Config",
+    "InputError",
+    "Model",
+    "VMTClassifier",
+    "adapt",
+    "export",
+    "load",
+    "losses",
+    "methods",
+    "validators",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,272 @@
+"""Validators during a run, the best model that is kept, and ``vmt select``: real runs, real processes."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import vmt as library
+from tests.own_data import start, vmt, write_blobs
+from vmt import InputError, methods, validators
+from vmt.cli.main import main
+from vmt.data import Domain, Task, domain, make_task
+from vmt.method import Adam
+from vmt.nets import Staged, mlp
+from vmt.selection import History, Look, agreement, ranked, read_history, warnings
+from vmt.state import build_state
+from vmt.train import Config, train
+from vmt.train.validate import Best, make_probe, outputs, some, student_of
+from vmt.validators import VALIDATORS
+
+FLAGS = ["--iterations", 120, "--log-every", 30, "--evaluate-every", 10, "--checkpoint-every", 20, "--batch-size", 16]
+FLAGS += ["--validate-samples", 60, "--precision", "float32"]
+
+
+def looks_of(run: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [record for record in records if "target" in record]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two short runs with different rates; the second knows no target labels and keeps its best model."""
+    folder = tmp_path_factory.mktemp("select")
+    source, target = write_blobs(folder)
+    data = ["--source", source, "--target", target]
+    labelled = [*data, "--target-test", folder / "test.npz"]
+    for name, extra in (("slow", [*labelled, "--lr", 1e-4]), ("kept", [*data, "--lr", 3e-2, "--keep-best", "entropy"])):
+        assert main(["train", *map(str, [*FLAGS, *extra]), "--out", str(folder / name)]) == 0
+    return folder
+
+
+def test_every_look_is_validated(runs: Path) -> None:
+    looks = looks_of(runs / "kept")
+    assert [look["step"] for look in looks] == list(range(10, 130, 10))
+    for look in looks:
+        assert set(look["validators"]) == set(VALIDATORS)
+        assert look["validated"] == 60
+        assert look["target"]["accuracy"] is None
+    assert looks[-1]["validators"]["source_accuracy"] > 0.9
+
+
+def test_the_last_model_stays_the_runs_model_and_the_best_is_beside_it(runs: Path) -> None:
+    summary = json.loads((runs / "kept" / "summary.json").read_text())
+    looks = looks_of(runs / "kept")
+    best = max(looks, key=lambda look: (look["alarm"] is None, look["validators"]["entropy"]))
+    assert summary["best"]["step"] == best["step"]
+    assert summary["best"]["score"] == best["validators"]["entropy"]
+    assert not (runs / "slow" / "model_best.safetensors").exists(), "only where it is asked for"
+    x = np.load(runs / "target.npz")["x"]
+    last, kept = (library.load(runs / "kept" / name) for name in ("model.safetensors", "model_best.safetensors"))
+    entropies = [float(validators.entropy(torch.log(torch.from_numpy(m.predict_proba(x))))) for m in (last, kept)]
+    assert entropies[1] >= entropies[0]
+
+
+def test_the_best_model_survives_a_kill(tmp_path: Path) -> None:
+    """By diversity an early look is the best one, so that after a kill only the checkpoint still knows it."""
+    source, target = write_blobs(tmp_path)
+    flags = ["--source", source, "--target", target, *FLAGS, "--iterations", 200, "--keep-best", "diversity"]
+    process = start("train", *flags, "--out", tmp_path / "killed")
+    while newest(tmp_path / "killed") < "step-000000080" and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None, "the run ended before it could be killed"
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "killed" / "model_best.safetensors").exists()
+    assert main(["train", *map(str, flags), "--out", str(tmp_path / "whole")]) == 0
+    assert main(["train", "--resume", str(tmp_path / "killed")]) == 0
+    whole, killed = (json.loads((tmp_path / name / "summary.json").read_text())["best"] for name in ("whole", "killed"))
+    assert whole == killed
+    assert whole["step"] <= 80, "or nothing is shown"
+    ours, theirs = (load_file(tmp_path / name / "model_best.safetensors") for name in ("killed", "whole"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert looks_of(tmp_path / "whole") == looks_of(tmp_path / "killed")
+
+
+def newest(run: Path) -> str:
+    return max((path.name for path in run.glob("checkpoints/step-*")), default="")
+
+
+def test_select_ranks_two_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["select", str(runs / "slow"), str(runs / "kept"), "--by", "source_accuracy", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert Path(found["ranking"][0]["run"]).name == "kept"
+    assert Path(found["ranking"][0]["file"]).exists()
+    assert set(found["agreement"]["validators"]) == set(VALIDATORS)
+    assert found["agreement"]["validators"]["entropy"]["entropy"] == pytest.approx(1)
+    assert any("different data" in sentence for sentence in found["warnings"]), "one has a test set, the other none"
+    assert len(found["looks"][str(runs / "slow")]) == 12
+
+
+def test_select_in_words(runs: Path) -> None:
+    done = vmt("select", runs / "slow", runs / "kept", "--history")
+    assert done.returncode == 0, done.stderr
+    assert "No target label has a part in it" in done.stdout
+    assert "target accuracy*" in done.stdout
+    assert "* measured with target labels" in done.stdout
+    assert "over time" in done.stdout
+
+
+def test_without_labels_there_is_no_accuracy(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["select", str(runs / "kept"), "--by", "entropy"]) == 0
+    said = capsys.readouterr().out
+    assert "accuracy*" not in said
+    assert "rank correlations over" in said
+
+
+def test_select_refuses_with_a_sentence(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["select", str(tmp_path)]) == 2
+    assert "is not the folder of a run" in capsys.readouterr().err
+    assert main(["select", str(runs / "kept"), "--by", "accuracy"]) == 2
+    assert "choose one of source_accuracy" in capsys.readouterr().err
+    source, target = write_blobs(tmp_path)
+    flags = ["--source", str(source), "--target", str(target), "--out", str(tmp_path / "run"), "--iterations", "2"]
+    assert main(["train", *flags, "--validate-samples", "0"]) == 0
+    capsys.readouterr()
+    assert main(["select", str(tmp_path / "run")]) == 2
+    assert "without validators" in capsys.readouterr().err
+
+
+def test_an_unknown_validator_is_refused_before_training() -> None:
+    with pytest.raises(InputError, match="choose one of"):
+        Config(keep_best="accuracy")
+    with pytest.raises(InputError, match="needs validate_samples"):
+        Config(keep_best="im", validate_samples=0)
+
+
+def look(score: float | None, alarm: str | None = None, accuracy: float | None = None, step: int = 1) -> Look:
+    return Look("run", step, "vmt", {"im": score, "bnm": score}, alarm, accuracy)
+
+
+def test_a_collapsed_model_ranks_below_every_other() -> None:
+    order = ranked([look(None), look(2.0, "one class"), look(0.5), look(1.0)], "im")
+    assert [each.scores["im"] for each in order] == [1.0, 0.5, 2.0, None]
+
+
+def test_how_validators_agree() -> None:
+    made = [History((look(s, accuracy=a),), ("data", 9), None, True) for s, a in ((1, 0.3), (2, 0.2), (3, 0.1))]
+    found = agreement(made)
+    assert found["validators"]["im"]["bnm"] == pytest.approx(1)
+    assert found["accuracy"]["im"] == pytest.approx(-1)
+    unlabelled = [History((look(1.0), look(2.0)), ("data", 9), None, True)]
+    assert agreement(unlabelled)["accuracy"] is None
+
+
+def test_what_ranking_warns_of() -> None:
+    one = History((look(1.0, "one class"),), ("data", 9), None, True)
+    other = History((look(1.0),), ("data", 10), "at iteration 3 collapsed: all is one class", False)
+    said = " ".join(warnings([one, other]))
+    for part in ("numbers of samples", "may have collapsed", "at iteration 3 collapsed", "not finished"):
+        assert part in said
+
+
+# The probe.
+
+
+@pytest.fixture
+def task() -> Task:
+    torch.manual_seed(0)
+    y = torch.arange(200) % 4
+    x = torch.randn(200, 6) + 3 * torch.randn(4, 6)[y]
+    return make_task(domain(x, y, name="source"), domain(x + 0.5, name="target"))
+
+
+def test_validators_never_see_target_labels_or_source_samples_that_were_trained_on(task: Task) -> None:
+    probe = make_probe(task, 50)
+    assert probe is not None
+    assert probe.target.y is None
+    assert probe.source is not None
+    held_out = {tuple(row) for row in probe.source.x.tolist()}
+    assert held_out.isdisjoint(tuple(row) for row in task.source.x.tolist())
+    assert (len(probe.target), len(probe.trained), len(probe.source)) == (50, 50, 20)
+    again = make_probe(task, 50)
+    assert again is not None
+    assert torch.equal(probe.target.x, again.target.x), "the same samples at every look"
+
+
+def test_some_samples_do_not_miss_classes_that_come_in_turn() -> None:
+    """Every fourth of labels 0, 1, 2, 3, 0, 1 … is one class only."""
+    y = torch.arange(400) % 4
+    few = some(Domain(torch.zeros(400, 1), y, "turns"), 100)
+    assert few.y is not None
+    assert (few.y.bincount(minlength=4) > 10).all()
+
+
+class Doubts(nn.Module):
+    """Says something else in training mode."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 100 * self.training
+
+
+def test_networks_are_looked_at_in_evaluation_mode_and_left_as_they_were(task: Task) -> None:
+    network = Staged({"hidden": nn.Linear(6, 5), "logits": nn.Sequential(nn.Linear(5, 4), Doubts())})
+    network.train()
+    x = task.target.x[:7]
+    logits, features = outputs(network, x, task.preprocess)
+    assert network.training
+    assert logits.abs().max() < 50
+    assert features.shape == (7, 5)
+    partner = torch.arange(7).roll(1)
+    mixed, _ = outputs(network, x, task.preprocess, partner)
+    by_hand = network.eval()(0.55 * task.preprocess(x) + 0.45 * task.preprocess(x[partner]))["logits"]
+    torch.testing.assert_close(mixed, by_hand.detach())
+
+
+def test_the_student_is_the_network_that_is_averaged(task: Task) -> None:
+    method = methods.vmt(iterations=3)
+    state = build_state(method, lambda: mlp((6,), 4), (6,), 0, torch.device("cpu"))
+    assert student_of(method, state) is state.roles["classifier"]
+
+
+def test_the_first_of_equals_is_kept_and_one_with_an_alarm_gives_way() -> None:
+    network = Staged({"logits": nn.Linear(2, 2)})
+    best, about = Best("im"), None
+    looks = [(1, 5.0, "one class"), (2, 1.0, None), (3, 1.0, None), (4, 9.0, "one class"), (5, None, None)]
+    for step, score, alarm in looks:
+        nn.init.constant_(network.stages["logits"].weight, step)
+        seen = {"step": step, "phase": "vmt", "alarm": alarm, "target": {"accuracy": None}}
+        about = best.consider({**seen, "validators": {"im": score}}, network, about)
+    assert about is not None
+    assert about["step"] == 2
+    kept = best.model(network)
+    assert kept is not None
+    assert float(kept.stages["logits"].weight[0, 0].detach()) == 2.0
+
+
+def test_adapt_returns_the_best_model_when_asked(task: Task) -> None:
+    """The best of 60 iterations is the model that a run ends with which stops there."""
+    source = (task.source.x, task.source.y)
+    method = methods.source_only(optimiser=Adam(lr=0.05)).with_decay(0.0)
+
+    def adapted(iterations: int, **config: Any) -> library.Model:
+        given = {"evaluate_every": 5, "batch_size": 16, "progress": False, **config}
+        return library.adapt(source, task.target.x, method, iterations=iterations, **given)
+
+    best, last = adapted(60, keep_best="diversity"), adapted(60)
+    step = best.about["best"]["step"]
+    assert step < 60, "or nothing is shown"
+    x = task.target.x.numpy()
+    np.testing.assert_array_equal(best.predict_proba(x), adapted(step).predict_proba(x))
+    assert not np.allclose(best.predict_proba(x), last.predict_proba(x))
+
+
+def test_a_run_without_validators_logs_none(task: Task) -> None:
+    config = Config(batch_size=16, log_every=5, evaluate_every=5, checkpoint_every=5, validate_samples=0)
+    outcome = train(task, methods.source_only(iterations=5), lambda: mlp((6,), 4), config)
+    assert all("validators" not in record for record in outcome.records)
+    assert outcome.best is None
+
+
+def test_an_old_log_is_refused(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "run.json").write_text((runs / "kept" / "run.json").read_text())
+    with pytest.raises(InputError, match="has not been looked at yet"):
+        read_history(folder)
