@@ -32,6 +32,7 @@ from vmt.method import Adam, Method
 from vmt.nets.spec import NetSpec
 from vmt.recipes import DIGITS_RADIUS, decay_for
 from vmt.train import Config, train
+from vmt.train.log import read_log
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "validators.jsonl"
@@ -132,7 +133,7 @@ def carry_out(number: int) -> dict[str, Any]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return read_log(path) if path.exists() else []
 
 
 def fill(path: Path, count: int, workers: int) -> None:
