@@ -7,13 +7,20 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := src tests benchmarks $(wildcard examples docs/*.py docs/_ext/*.py)
 
-.PHONY: demo test check format docs setup clean
+.PHONY: demo test browser check format docs setup clean
 
 demo: $(READY)
 	$(BIN)/vmt demo --out runs/demo
 
-test: $(READY)
+test: $(READY) browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# For the tests of the report's page; without one they are skipped, and say so.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	echo "No Chromium here: the browser tests will be skipped."
 
 check: $(READY)
 	$(BIN)/ruff check $(CODE)
