@@ -43,8 +43,8 @@ def summary(records: Sequence[dict[str, Any]]) -> str:
     failed = len(records) - len(runs)
     lines = [
         f"{len(runs)} runs, from {min(accuracy):.0%} to {max(accuracy):.0%} of the target right, median "
-        f"{np.median(accuracy):.0%}. {alarms} end with the collapse alarm; {wrong} have lost even the source, with less "
-        f"than {WRONG:.0%} of it right."
+        f"{np.median(accuracy):.0%}. {alarms} end with the collapse alarm; {wrong} have lost even the source, less "
+        f"than {WRONG:.0%} of it being right."
     ]
     if failed:
         lines.append(f"{failed} more ended because a loss was not a number.")
