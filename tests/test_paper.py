@@ -1,6 +1,7 @@
 """The paper's tables: every cell can be built, filled in portions and shown honestly."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from vmt.cli.train import load
 from vmt.errors import InputError
 from vmt.paper import numbers
 from vmt.paper.experiment import Cell, Experiment, Stage, Table, stages
+from vmt.paper.pages import pages
 from vmt.paper.results import result_path
 from vmt.paper.runner import Filled, Places, fill
 from vmt.paper.show import markdown, rows_of
@@ -68,14 +70,14 @@ def test_the_list_of_priorities_begins_with_what_matters_most() -> None:
     assert {(s.run, s.phase) for s in queue} <= {(s.run, s.phase) for s in stages(find_table("all").cells)}
 
 
-def cell(row: str, method: str, seeds: int = 1, **more: object) -> Cell:
+def cell(row: str, method: str, seeds: int = 1) -> Cell:
     """Of a few iterations, before DIRT-T."""
-    return Cell(row, "mnist-svhn", Experiment("mnist-svhn", method, changes=SHORT), method, 40.9, seeds)
+    return Cell(row, "mnist-svhn", Experiment("mnist-svhn", method, changes=SHORT), method, 40.9, seeds=seeds)
 
 
 def refined(phase: str, seeds: int = 1) -> Cell:
     changes = {**SHORT, "dirt_t_iterations": 2}
-    return Cell(phase, "mnist-svhn", Experiment("mnist-svhn", dirt_t=True, changes=changes), phase, 95.1, seeds)
+    return Cell(phase, "mnist-svhn", Experiment("mnist-svhn", dirt_t=True, changes=changes), phase, 95.1, 1.0, seeds)
 
 
 def test_stages_come_once_in_the_order_of_the_cells() -> None:
@@ -268,3 +270,56 @@ def test_the_command_fills_a_table(filled: Places, tmp_path: Path, capsys: pytes
     places = ["--data", filled.data, "--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
     assert main(["paper", "run", "priority", "--phases", "1", "--budget", "0", *places]) == 0
     assert "stages are missing" in capsys.readouterr().err
+
+
+def test_means_and_spreads_of_the_paper_are_those_it_prints() -> None:
+    printed = {cell.row: (cell.paper, cell.paper_std) for name in ("ten-runs", "mixup") for cell in TABLES[name].cells}
+    assert printed["VMT@40K"] == (85.2, 0.8)
+    assert printed["VMT + DIRT-T@160K"] == (95.1, 1.0)
+    assert printed["VMT@40K, no IN"] == (51.9, 5.7)
+    assert printed["hidden"] == (65.7, 24.8)
+    assert printed["probabilities"] == (None, None)
+
+
+def test_a_set_that_is_not_the_papers_is_named_beside_the_number(tmp_path: Path) -> None:
+    """Synthetic Digits are re-created, and a number on them says so wherever it is shown."""
+    (shown,) = [cell for cell in TABLES["priority"].cells if (cell.row, cell.column) == ("VMT", "syn-svhn")]
+    record = {
+        "accuracy": {"vmt": 0.9},
+        "seed": 0,
+        "collapsed": None,
+        "finished": False,
+        "seconds": 1.0,
+        "domains": ["SYN (re-creation) train", "SVHN train", "SVHN test"],
+        "environment": {},
+    }
+    result_path(tmp_path, f"{shown.experiment.name}_0").write_text(json.dumps(record))
+    assert "| VMT | syn-svhn, with SYN (re-creation) train | 96.4 | 90.0 |" in markdown(TABLES["priority"], tmp_path)
+    for name in ("evaluation.md", "priority.md"):
+        assert "SYN (re-creation) train" in pages(tmp_path, tmp_path)[name]
+
+
+def test_the_committed_pages_are_those_of_the_committed_results(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).parent.parent
+    made = pages(root / "results", root / "docs" / "paper")
+    for name, text in made.items():
+        assert (root / "docs" / "paper" / name).read_text() == text, f"{name}: run vmt paper pages, and commit it"
+    linked = {link for text in made.values() for link in re.findall(r"\]\(([^)]+)\)", text)}
+    assert all((root / "docs" / "paper" / link).exists() for link in linked)
+
+
+def test_pages_show_every_run_and_what_was_not_run(filled: Places, tmp_path: Path) -> None:
+    out = tmp_path / "docs"
+    arguments = ["paper", "pages", "--results", str(tmp_path / "results"), "--out", str(out)]
+    name = "mnist-svhn_vmt_dirt_t_in_3"
+    record = record_of(filled, stages([refined("dirt_t")])[-1]) | {"seed": 3, "collapsed_phases": ["dirt_t"]}
+    (tmp_path / "results").mkdir()
+    result_path(tmp_path / "results", name).write_text(json.dumps(record))
+    assert main(arguments) == 0
+    text = (out / "ten-runs.md").read_text()
+    assert f"[{name}](../results/{name}.json)" in text
+    assert f"{100 * record['accuracy']['dirt_t']:.1f} (collapsed)" in text
+    assert "| VMT@40K, no IN | mnist-svhn | 51.9 ± 5.7 | not run yet | 10 |  |" in text
+    assert main([*arguments, "--check"]) == 0
+    result_path(tmp_path / "results", name).unlink()
+    assert main([*arguments, "--check"]) == 2

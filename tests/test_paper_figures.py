@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         spec = RunSpec(DataSpec("mnist-svhn", str(data)), replace(recipe, config=config))
         stage = Stage(experiment, 0, experiment.phases[-1])
         summary = execute(spec, task, folder / "runs" / stage.run)
-        write_result(folder / "results", stage, summary, folder / "runs" / stage.run)
+        write_result(folder / "results", stage, summary, folder / "runs" / stage.run, task)
     return folder
 
 

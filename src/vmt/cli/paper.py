@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from vmt.cli.paper_figure import add_figure
 from vmt.cli.train import load
 from vmt.errors import InputError
 from vmt.paper.experiment import Stage, Table, stages
+from vmt.paper.pages import pages
 from vmt.paper.results import is_done
 from vmt.paper.runner import Places, fill
 from vmt.paper.show import markdown, rows_of
 from vmt.paper.tables import TABLES, find_table
+from vmt.train.checkpoint import write_atomically, writing
 from vmt.train.config import torch_device
 
 EXAMPLES = """examples:
@@ -68,6 +71,12 @@ def add_commands(commands: Any) -> None:
     showing.set_defaults(run=show_table)
 
     add_places(add_figure(actions))
+
+    paging = actions.add_parser("pages", help="write a page of documentation per table")
+    paging.add_argument("--out", type=Path, default=Path("docs/paper"), help="their folder (default: docs/paper)")
+    paging.add_argument("--check", action="store_true", help="only say which pages are not as they should be")
+    add_places(paging)
+    paging.set_defaults(run=write_pages)
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +143,23 @@ def show_table(arguments: argparse.Namespace) -> int:
     if not any(arguments.results.glob("*.json")):
         to_stderr(f"vmt: there is no result in {arguments.results}: vmt paper run {table.name} --data DATA makes them.")
     print_table(table, arguments)
+    return 0
+
+
+def write_pages(arguments: argparse.Namespace) -> int:
+    out: Path = arguments.out
+    link = os.path.relpath(arguments.results, out)
+    made = pages(arguments.results, out, Path(link).as_posix())
+    stale = {
+        name: text for name, text in made.items() if not (out / name).is_file() or (out / name).read_text() != text
+    }
+    if arguments.check and stale:
+        raise InputError(f"{', '.join(stale)} in {out} differ from the results: vmt paper pages writes them again.")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    for name, text in stale.items():
+        write_atomically(out / name, text.encode())
+        print(out / name)
     return 0
 
 

@@ -79,7 +79,7 @@ def gradient_norms(arguments: argparse.Namespace, out: Path) -> list[Path]:
     values = norms(found.models, task, samples(arguments), say)
     for label, each in values.items():
         print(f"{label}: mean gradient norm {each['mean'][5]:.4g} at λ = 0.5, {each['mean'][-1]:.4g} at the samples")
-    title = f"Gradient norms in between samples, {TITLE} {norm_words(with_norm)}"
+    title = f"Gradient norms in between samples\n{TITLE} {norm_words(with_norm)}, seed {arguments.seed}"
     paths = draw_norms({system.label: values.get(system.label) for system in systems}, title, out)
     about = {"figure": arguments.figure, "seed": arguments.seed, "instance_norm": with_norm, "norms": values}
     beside = out.with_suffix(".json")

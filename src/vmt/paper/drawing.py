@@ -103,7 +103,7 @@ def draw_over_time(curves: Mapping[str, Sequence[Curve]], title: str, out: Path)
     hardware = sorted({run.hardware for runs in curves.values() for run in runs})
     left.set_xlabel("iteration")
     left.set_ylabel("target test accuracy (%)")
-    right.set_xlabel(f"minutes on {', '.join(hardware)}")
+    right.set_xlabel(f"minutes of training on {', '.join(hardware)}, without compiling")
     for axes in (left, right):
         plain(axes)
     left.legend(frameon=False, fontsize=8, loc="lower right")

@@ -52,6 +52,7 @@ class Cell:
     experiment: Experiment
     phase: str
     paper: float | None
+    paper_std: float | None = None
     seeds: int = 1
 
     def is_named(self, pattern: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vmt.data import Task
 from vmt.environment import environment
 from vmt.errors import InputError
 from vmt.method import Phase
@@ -32,7 +33,7 @@ def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
     return [read_result(result_path(results, begin + seed)) for seed in sorted(filter(str.isdecimal, seeds), key=int)]
 
 
-def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: Path) -> None:
+def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: Path, task: Task) -> None:
     """What is known of a run after a stage; its file is replaced."""
     started = json.loads((folder / RUN).read_text())
     phases = read_run(folder).recipe.build().phases
@@ -52,6 +53,7 @@ def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: P
     record = {
         "experiment": stage.experiment.name,
         "task": stage.experiment.task,
+        "domains": [domain.name for domain in (task.source, task.target, task.target_test) if domain is not None],
         "seed": stage.seed,
         "command": f"vmt paper run all --only {shlex.quote(stage.experiment.name)} --seeds {stage.seed} --data DATA",
         "recipe": started["recipe"],

@@ -97,7 +97,7 @@ def carry_out(
     """Go on with a run to the end of a stage, or begin it. Returns whether it got there."""
     folder = places.runs / stage.run
     if (summary := finished_summary(folder)) is not None:
-        write_result(places.results, stage, summary, folder)  # the run is there, only its result was lost
+        write_result(places.results, stage, summary, folder, task)  # the run is there, only its result was lost
         return True
     resume = (folder / RUN).exists()
     if resume:
@@ -112,7 +112,7 @@ def carry_out(
     progress = Progress(label=f"{stage.run} {stage.phase}")
     summary = execute(spec, task, folder, resume, progress, budget, until=stage.phase)
     progress.close()
-    write_result(places.results, stage, summary, folder)
+    write_result(places.results, stage, summary, folder, task)
     say(sentence(stage, summary, tidy(folder, summary["finished"])))
     return stage.phase in summary["phases"]
 

@@ -25,6 +25,7 @@ def row_of(cell: Cell, results: Path) -> dict[str, Any]:
         "row": cell.row,
         "column": cell.column,
         "paper": cell.paper,
+        "paper_std": cell.paper_std,
         "ours": round(mean(values), 2) if values else None,
         "std": round(stdev(values), 2) if len(values) > 1 else None,
         "runs": len(values),
@@ -35,6 +36,7 @@ def row_of(cell: Cell, results: Path) -> dict[str, Any]:
         "seconds": round(mean(seconds)) if seconds else None,
         "experiment": cell.experiment.name,
         "phase": cell.phase,
+        "caveats": sorted({name for r in found for name in r.get("domains", []) if "(" in name}),
     }
 
 
@@ -45,11 +47,25 @@ def ours(row: Row) -> str:
     return f"{row['ours']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
 
 
+def papers(row: Row) -> str:
+    if row["paper"] is None:
+        return "–"
+    return f"{row['paper']:.1f}" + (f" ± {row['paper_std']:.1f}" if row["paper_std"] is not None else "")
+
+
+def task_of(row: Row) -> str:
+    return f"{row['column']}{aside(row)}"
+
+
+def aside(row: Row) -> str:
+    """Which of the sets behind a number are not those of the paper; their names say so in brackets."""
+    return f", with {', '.join(row['caveats'])}" if row["caveats"] else ""
+
+
 def markdown(table: Table, results: Path) -> str:
     """The table as Markdown."""
     lines = ["| | task | paper | ours | runs | collapsed |", "|---|---|---|---|---|---|"]
     for row in rows_of(table, results):
-        paper = "–" if row["paper"] is None else f"{row['paper']:.1f}"
         runs = f"{row['runs']} of {row['wanted']}"
-        lines.append(f"| {row['row']} | {row['column']} | {paper} | {ours(row)} | {runs} | {row['collapsed']} |")
+        lines.append(f"| {row['row']} | {task_of(row)} | {papers(row)} | {ours(row)} | {runs} | {row['collapsed']} |")
     return f"**{table.title}** (accuracy on the target test set, %)\n\n" + "\n".join(lines)

@@ -1,8 +1,9 @@
 """The paper's tables: which runs fill which cell."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import mean
+from math import floor
+from statistics import mean, stdev
 
 from vmt.errors import InputError
 from vmt.paper import numbers
@@ -41,7 +42,7 @@ def main_cell(task: str, row: str, paper_number: float | None, instance_norm: bo
     # A method that DIRT-T follows anywhere is run once, with it; CIFAR → STL has no DIRT-T.
     dirt_t = name != "Source-Only" and task != "cifar-stl"
     experiment = Experiment(task, method, instance_norm, dirt_t)
-    return Cell(row, task, experiment, "dirt_t" if refined else method, paper_number, seeds)
+    return Cell(row, task, experiment, "dirt_t" if refined else method, paper_number, seeds=seeds)
 
 
 def evaluation(instance_norm: bool) -> tuple[Cell, ...]:
@@ -59,12 +60,22 @@ def evaluation(instance_norm: bool) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-def pair(rows: Mapping[str, Iterable[float] | None], experiment: Experiment, seeds: int) -> tuple[Cell, ...]:
+def pair(rows: Mapping[str, Sequence[float] | None], experiment: Experiment, seeds: int) -> tuple[Cell, ...]:
     """Two rows, of ten runs each in the paper: before and after DIRT-T."""
     return tuple(
-        Cell(row, M2S, experiment, phase, None if values is None else round(mean(values), 1), seeds)
+        Cell(row, M2S, experiment, phase, *mean_and_spread(values), seeds)
         for (row, values), phase in zip(rows.items(), ("vmt", "dirt_t"), strict=True)
     )
+
+
+def mean_and_spread(values: Sequence[float] | None) -> tuple[float | None, float | None]:
+    """As the paper prints them."""
+    return (None, None) if values is None else (rounded(mean(values)), rounded(stdev(values)))
+
+
+def rounded(value: float) -> float:
+    """To one digit, halves up."""
+    return floor(10 * value + 0.5 + 1e-9) / 10
 
 
 def some(rows: Mapping[str, tuple[float, ...]], first: int) -> dict[str, tuple[float, ...]]:

@@ -1,0 +1,160 @@
+"""A page of documentation per table, and one for the figures, from the result files alone."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vmt.paper.experiment import Cell, Experiment, Table
+from vmt.paper.results import collapsed, results_of
+from vmt.paper.show import Row, aside, ours, papers, row_of, task_of
+from vmt.paper.tables import TABLES
+
+EARLIER = "earlier"
+GENERATED = "<!-- Written by `vmt paper pages`; a test compares it with the result files. -->"
+FIGURES: dict[str, tuple[str, str]] = {
+    "tsne": (
+        "The last hidden layer",
+        "t-SNE of what the last dense layer sees, MNIST → SVHN without instance norm: 1,000 samples of each test set. "
+        "Above by domain (source red, target blue, as in the paper), below by class. The paper has a fifth panel, "
+        "VADA + DIRT-T.",
+    ),
+    "gradient-norms": (
+        "Gradient norms in between samples",
+        "The Frobenius norm of the gradient of the class probabilities with respect to the input at λ x_i + (1 − λ) "
+        "x_j, for random pairs of the SVHN test set: mean and middle half. The paper does not say which norm it "
+        "took of a classifier of ten outputs, nor whether with instance norm; this is ours, and with.",
+    ),
+    "accuracy-over-time": (
+        "Accuracy over time",
+        "VAT against VMT, MNIST → SVHN with instance norm: every run a line, over iterations and over minutes. "
+        "Compiling is left out of the time and evaluation is in it. VAT (VADA) has its own λ_t of 0.01, the others "
+        "VMT's 0.06.",
+    ),
+}
+
+
+def pages(results: Path, out: Path, link: str = "../../results") -> dict[str, str]:
+    """Every page by its file name. ``out`` is where they go: pictures that lie there are shown; ``link`` is the way
+    from there to the results."""
+    made = {f"{table.name}.md": page(table, results, link) for table in TABLES.values()}
+    return {"index.md": index(results), **made, "figures.md": figures(out)}
+
+
+def index(results: Path) -> str:
+    lines = [GENERATED, "", "# The paper, rebuilt", ""]
+    lines += [
+        "Every table of the paper is a command. It runs what is missing, the most valuable runs first, and goes on "
+        "where it was stopped; each run leaves a small file with recipe, seed, commit, hardware, curve and accuracy.",
+        "",
+        "```",
+        "vmt data download mnist svhn --data DATA",
+        "vmt paper run evaluation --data DATA --budget 60      # for an hour; the same command goes on",
+        "vmt paper show evaluation",
+        "```",
+        "",
+        "| table | | numbers |",
+        "|---|---|---|",
+    ]
+    for table in TABLES.values():
+        filled = sum(row["runs"] > 0 for row in rows(table, results))
+        lines.append(f"| [{table.name}]({table.name}.md) | {table.title} | {filled} of {len(table.cells)} |")
+    lines += [
+        "",
+        "And the [figures](figures.md). A number counts as filled from its first run on; the pages say how many.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def page(table: Table, results: Path, link: str) -> str:
+    """Ours beside the paper's, what to know of it, and every run behind it."""
+    several = len({cell.column for cell in table.cells}) > 1 and table.name != "priority"
+    experiments = {cell.experiment.name: cell.experiment for cell in table.cells}.values()
+    parts = [
+        GENERATED,
+        f"# {table.title}",
+        f"```\nvmt paper run {table.name} --data DATA\nvmt paper show {table.name}\n```",
+        "Accuracy on the target test set in percent, mean ± standard deviation over the runs, whose number is in "
+        "brackets.",
+        matrix(table, results) if several else listing(table, results),
+        "\n".join(f"- {note}" for note in table.notes),
+        "## The runs",
+        runs_of(experiments, results, link) or "None has been run yet.",
+    ]
+    if earlier := runs_of(experiments, results / EARLIER, f"{link}/{EARLIER}"):
+        parts += ["## Earlier runs, not counted above", earlier]
+    return "\n\n".join(parts) + "\n"
+
+
+def rows(table: Table, results: Path) -> list[Row]:
+    return [row_of(cell, results) for cell in table.cells]
+
+
+def listing(table: Table, results: Path) -> str:
+    """One line per number."""
+    lines = ["| | task | paper | ours | runs wanted | collapsed |", "|---|---|---|---|---|---|"]
+    for row in rows(table, results):
+        lines.append(
+            f"| {row['row']} | {task_of(row)} | {papers(row)} | {counted(row)} | {row['wanted']} | "
+            f"{row['collapsed'] if row['runs'] else ''} |"
+        )
+    return "\n".join(lines)
+
+
+def matrix(table: Table, results: Path) -> str:
+    """Rows against tasks, ours above the paper's."""
+    columns = list(dict.fromkeys(cell.column for cell in table.cells))
+    found: dict[str, dict[str, str]] = {}
+    for cell in table.cells:
+        found.setdefault(cell.row, {})[cell.column] = both(cell, results)
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines += [f"| {row} | " + " | ".join(cells.get(c, "") for c in columns) + " |" for row, cells in found.items()]
+    return "\n".join(lines)
+
+
+def both(cell: Cell, results: Path) -> str:
+    row = row_of(cell, results)
+    warning = f", {row['collapsed']} collapsed" if row["collapsed"] else ""
+    return f"{counted(row)}{warning}{aside(row)}<br>paper {papers(row)}"
+
+
+def counted(row: Row) -> str:
+    return f"**{ours(row)}** ({row['runs']})" if row["runs"] else "not run yet"
+
+
+def runs_of(experiments: Iterable[Experiment], results: Path, link: str) -> str:
+    """Every run of some experiments: what it reached, how long it took, on what."""
+    head = ["| run | accuracy | minutes | on | commit |", "|---|---|---|---|---|"]
+    lines = [
+        run_line(record, experiment, link) for experiment in experiments for record in results_of(results, experiment)
+    ]
+    return "\n".join([*head, *lines]) if lines else ""
+
+
+def run_line(record: Mapping[str, Any], experiment: Experiment, link: str) -> str:
+    name = f"{experiment.name}_{record['seed']}"
+    reached = [
+        f"{phase} {100 * accuracy:.1f}" + (" (collapsed)" if collapsed(dict(record), phase) else "")
+        for phase, accuracy in record["accuracy"].items()
+        if accuracy is not None
+    ]
+    if not record["finished"]:
+        reached.append("not finished")
+    spent = record.get("phase_seconds") or {"all": record["seconds"]}
+    minutes = " + ".join(f"{seconds / 60:.1f}" for seconds in spent.values())
+    environment = record["environment"]
+    hardware = environment.get("gpu") or f"CPU, {environment.get('cpu_threads')} threads"
+    note = f"; {record['note']}" if record.get("note") else ""
+    return (
+        f"| [{name}]({link}/{name}.json) | {', '.join(reached)}{note} | {minutes} | {hardware}, torch "
+        f"{environment.get('torch')} | {environment.get('commit')} |"
+    )
+
+
+def figures(out: Path) -> str:
+    parts = [GENERATED, "# The paper's figures"]
+    for name, (title, text) in FIGURES.items():
+        data = "" if name == "accuracy-over-time" else " --data DATA"
+        parts += [f"## {title}", text, f"```\nvmt paper figure {name}{data} --out docs/paper/figures/{name}.svg\n```"]
+        drawn = (out / "figures" / f"{name}.png").exists()
+        parts.append(f"![{title}](figures/{name}.png)" if drawn else "Not drawn yet: the runs it needs are missing.")
+    return "\n\n".join(parts) + "\n"
