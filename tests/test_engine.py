@@ -199,3 +199,52 @@ def test_arithmetic_of_an_iteration_by_hand() -> None:
     encoder = network - 18 * 64 * 3 * 64**2
     passes = 128 * encoder + 256 * 3 * network + 128 * 2 * network + 128 * 3 * network
     assert gigaflop((64, 64, 64), 64) == pytest.approx(passes / 1e9)
+
+
+def test_joined_weight_gradients_are_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after joining, with the operator restated; what the optimiser's step changes, it changes in time."""
+    from torch.fx import Interpreter
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from vmt.engine.joined import BY_WEIGHTS, join_weight_gradients
+    from vmt.nets import convolution
+
+    monkeypatch.setattr(convolution, "processors", lambda device: 6)
+
+    def restated(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
+        parts = []
+        for dy, x, count in zip(dys, xs, convolution.parts_of(dys, xs)[0], strict=True):
+            own = torch.zeros(count, dy.shape[1], 3, 3, x.shape[1])
+            own[0] = torch.nn.grad.conv2d_weight(x, (dy.shape[1], x.shape[1], 3, 3), dy, padding=1).permute(0, 2, 3, 1)
+            parts.append(own)
+        return torch.cat(parts)
+
+    class Restated(Interpreter):
+        def call_function(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+            return super().call_function(restated if target is BY_WEIGHTS else target, args, kwargs)  # type: ignore[arg-type]
+
+    def update(w: Tensor, v: Tensor, average: Tensor, *images: Tensor) -> list[Tensor]:
+        a, b, c, d, e, f = images
+        found = [BY_WEIGHTS([a], [b]).sum(0), BY_WEIGHTS([c], [d]).sum(0), BY_WEIGHTS([e], [f]).sum(0)]
+        w.sub_(found[0] + found[1])
+        average.lerp_(w, 0.5)
+        v.sub_(BY_WEIGHTS([c], [d]).sum(0) + found[2])
+        return [found[0].norm()]
+
+    torch.manual_seed(0)
+    images = [torch.randn(n, 16, side, side) for n, side in ((3, 4), (3, 4), (5, 4), (5, 4), (2, 8), (2, 8))]
+    weights = [torch.randn(16, 3, 3, 16) for _ in range(3)]
+    graph = make_fx(update, tracing_mode="fake")(*[w.clone() for w in weights], *images)
+    results = []
+    for joined in (False, True):
+        if joined:
+            join_weight_gradients(graph.graph)
+            graph.graph.lint()
+            graph.recompile()
+        own = [w.clone() for w in weights]
+        found = Restated(graph).run(*own, *images)
+        results.append([*own, *found])
+    nodes = [node for node in graph.graph.nodes if node.target is BY_WEIGHTS]
+    assert sorted(len(node.args[0]) for node in nodes) == [1, 1, 2]
+    for before, after in zip(*results, strict=True):
+        torch.testing.assert_close(before, after)

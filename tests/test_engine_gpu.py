@@ -14,7 +14,7 @@ from vmt.engine.captured import captured
 from vmt.engine.prepare import captured_graph, compiled, eager
 from vmt.engine.running import Engine, Prepare
 from vmt.engine.workload import Workload, workload
-from vmt.nets.convolution import by_weight
+from vmt.nets.convolution import by_weights, parts_of
 from vmt.nets.fused import After, NormaliseActivate, reference
 from vmt.nets.stem import Stem
 
@@ -188,15 +188,22 @@ def test_first_convolution_against_pytorch(inputs: int, outputs: int) -> None:
         close(a, b, 6e-3)
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "side"), [(64, 64, 8), (64, 64, 16), (96, 192, 8)])
-def test_gradient_by_the_weight_against_pytorch(inputs: int, outputs: int, side: int) -> None:
+@pytest.mark.parametrize(("inputs", "outputs", "side"), [(64, 64, 8), (64, 64, 16), (96, 192, 8), (16, 32, 5)])
+def test_gradients_by_the_weights_against_pytorch(inputs: int, outputs: int, side: int) -> None:
+    """Of three convolutions with different numbers of images in one launch."""
     torch.manual_seed(0)
-    x = torch.randn(100, inputs, side, side, device=CUDA, dtype=torch.bfloat16)
-    dy = torch.randn(100, outputs, side, side, device=CUDA, dtype=torch.bfloat16)
-    x, dy = (t.contiguous(memory_format=torch.channels_last) for t in (x, dy))
+    counts = (100, 7, 256)
+
+    def images(channels: int) -> list[Tensor]:
+        some = [torch.randn(n, channels, side, side, device=CUDA, dtype=torch.bfloat16) for n in counts]
+        return [x.contiguous(memory_format=torch.channels_last) for x in some]
+
+    xs, dys = images(inputs), images(outputs)
+    parts = by_weights(dys, xs).split(parts_of(dys, xs)[0])
     weight = torch.zeros(outputs, inputs, 3, 3, device=CUDA, dtype=torch.float64, requires_grad=True)
-    (wanted,) = torch.autograd.grad(F.conv2d(x.double(), weight, padding=1), weight, dy.double())
-    close(by_weight(dy, x), wanted)
+    for x, dy, part in zip(xs, dys, parts, strict=True):
+        (wanted,) = torch.autograd.grad(F.conv2d(x.double(), weight, padding=1), weight, dy.double())
+        close(part.sum(0).permute(0, 3, 1, 2), wanted)
 
 
 def test_compiled_engine_says_what_it_did() -> None:

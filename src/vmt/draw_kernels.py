@@ -4,6 +4,8 @@
 import triton
 import triton.language as tl
 
+from vmt.nets.kernels import wait_for_the_one_before
+
 BLOCK = 512
 
 
@@ -15,7 +17,8 @@ def mix(bits):
 
 
 @triton.jit
-def random_bits(step, out, key, n, FROZEN: tl.constexpr, BLOCK: tl.constexpr):
+def random_bits(step, out, key, n, FROZEN: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    wait_for_the_one_before(EARLY)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = tl.load(step).to(tl.uint64)
     if FROZEN:

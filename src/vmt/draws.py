@@ -18,6 +18,8 @@ import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
+from vmt.launch import early
+
 GOLDEN = 0x9E3779B97F4A7C15
 BETA_TABLE = 1 << 12
 
@@ -144,7 +146,9 @@ def random_bits(step: Tensor, key: Tensor, n: int, frozen: bool) -> Tensor:
     from vmt import draw_kernels
 
     out = torch.empty(n, dtype=torch.int64, device=step.device)
-    draw_kernels.random_bits[(-(-n // draw_kernels.BLOCK),)](step, out, key, n, FROZEN=frozen, BLOCK=draw_kernels.BLOCK)
+    draw_kernels.random_bits[(-(-n // draw_kernels.BLOCK),)](
+        step, out, key, n, FROZEN=frozen, BLOCK=draw_kernels.BLOCK, **early(step.device)
+    )
     return out
 
 

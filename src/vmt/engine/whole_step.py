@@ -17,8 +17,10 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from vmt.engine.joined import join_weight_gradients
 from vmt.engine.tally import Tally
 from vmt.engine.untouched import untouched
+from vmt.launch import launches_early
 from vmt.method import Phase
 from vmt.nets.norm import normalised_together
 from vmt.state import State
@@ -49,7 +51,10 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
     stand_ins: list[Tensor | int | torch.SymInt | None] = [
         mode.from_tensor(tensor, static_shapes=True) for tensor in tensors
     ]
-    with tracing(TracingContext(mode)):
+    join_weight_gradients(graph.graph)
+    graph.recompile()
+    early = tensors[0].is_cuda and launches_early(str(tensors[0].device))
+    with tracing(TracingContext(mode)), torch._inductor.config.patch({"triton.enable_pdl": early}):
         run: Callable[..., Any] = torch._inductor.compile(graph, stand_ins)
     return run
 

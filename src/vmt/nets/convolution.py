@@ -1,21 +1,25 @@
 """3×3 convolutions of a bfloat16 network on a CUDA device.
 
-Weights are converted once per update instead of once per pass. On small maps the gradient by the weight is a kernel of
-our own: the library's spends more time on preparing and adding up than on multiplying.
+Weights are converted once per update instead of once per pass. The gradient by the weight is a kernel of our own: the
+library's spends much of its time on preparing and adding up, and cannot do several convolutions in one launch.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vmt.draws import have_triton
+from vmt.launch import early
 
 GEOMETRY = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, not transposed, one group
-SMALL_MAP = 256
-ROWS = 128
+# Pixels that a program of the kernel takes at a time, its warps and stages; two such programs fit on each of the
+# chip's processors at once, and no more than that are started.
+ROWS, WARPS, STAGES = 64, 4, 3
+PROGRAMS_PER_PROCESSOR = 2
 # The bfloat16 copy of a weight, by the identity of the weight.
 _halves: dict[int, Tensor] = {}
 
@@ -64,35 +68,59 @@ class Convolution(torch.autograd.Function):
             mask = [by_x, by_weight and not ours, False]
             dx, dw, _ = torch.ops.aten.convolution_backward(dy, x, copy, None, *GEOMETRY, mask)
         if ours:
-            dy = dy.contiguous(memory_format=torch.channels_last)
-            dw = torch.ops.vmt.by_weight(dy, x.contiguous(memory_format=torch.channels_last))
+            layout = torch.channels_last
+            parts = by_weights([dy.contiguous(memory_format=layout)], [x.contiguous(memory_format=layout)])
+            dw = parts.sum(0).permute(0, 3, 1, 2)
         return dx, None if dw is None else dw.float(), None
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Small maps of channels in sixteens, where there are kernels."""
-    small = x.shape[2] * x.shape[3] <= SMALL_MAP
-    return small and x.is_cuda and weight.shape[0] % 16 == 0 and weight.shape[1] % 16 == 0 and have_triton()
+    """Channels in sixteens, where there are kernels."""
+    return x.is_cuda and weight.shape[0] % 16 == 0 and weight.shape[1] % 16 == 0 and have_triton()
 
 
-@torch.library.custom_op("vmt::by_weight", mutates_args=())
-def by_weight(dy: Tensor, x: Tensor) -> Tensor:
-    """The gradient by the weight, in float32, laid out channels_last."""
+@torch.library.custom_op("vmt::by_weights", mutates_args=())
+def by_weights(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
+    """Gradients by the weights of convolutions that are alike but for the number of images, in one launch. In parts to
+    be added up, each (outputs, 3, 3, inputs) in float32: :func:`parts_of` says how many belong to each of them."""
     from vmt.nets import convolution_kernels
 
-    n, inputs, h, w = x.shape
-    outputs, rows = dy.shape[1], n * h * w
-    parts = max(1, min(32 if h * w > 64 else 16, rows // (2 * ROWS)))
-    each = -(-rows // (parts * ROWS)) * ROWS
-    block_in, block_out = min(64, inputs & -inputs), min(64, outputs & -outputs)
-    partial = torch.empty(parts, outputs, 3, 3, inputs, device=x.device)
-    convolution_kernels.by_weight[parts, 9, (inputs // block_in) * (outputs // block_out)](
-        x, dy, partial, rows, h, w, inputs, outputs, EACH=each, BM=ROWS, BI=block_in, BO=block_out, num_stages=3
-    )
-    return partial.sum(0).permute(0, 3, 1, 2)
+    inputs, outputs, (h, w) = xs[0].shape[1], dys[0].shape[1], xs[0].shape[2:]
+    pixels = [len(x) * h * w for x in xs]
+    counts, each = parts_of(dys, xs)
+    block_in, block_out = block(inputs), block(outputs)
+    partial = torch.empty(sum(counts), outputs, 3, 3, inputs, device=xs[0].device)
+    starts = tuple(sum(counts[:m]) for m in range(len(counts)))
+    convolution_kernels.by_weights[3, sum(counts), (inputs // block_in) * (outputs // block_out)](
+        tuple(xs), tuple(dys), partial, h, w, inputs, outputs, STARTS=starts, ROWS=tuple(pixels), EACH=each,
+        BM=ROWS, BI=block_in, BO=block_out, num_warps=WARPS, num_stages=STAGES, **early(partial.device),
+    )  # fmt: skip
+    return partial
 
 
-@by_weight.register_fake
-def _(dy: Tensor, x: Tensor) -> Tensor:
-    size = (dy.shape[1], x.shape[1], 3, 3)
-    return torch.empty(size, device=x.device, memory_format=torch.channels_last)
+@by_weights.register_fake
+def _(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
+    counts, _ = parts_of(dys, xs)
+    return torch.empty(sum(counts), dys[0].shape[1], 3, 3, xs[0].shape[1], device=xs[0].device)
+
+
+def parts_of(dys: list[Tensor], xs: list[Tensor]) -> tuple[list[int], int]:
+    """How many parts each convolution is cut into, and pixels in a part: as few as the chip has room for at once."""
+    inputs, outputs = xs[0].shape[1], dys[0].shape[1]
+    blocks = 3 * (inputs // block(inputs)) * (outputs // block(outputs))
+    most = max(len(xs), PROGRAMS_PER_PROCESSOR * processors(str(xs[0].device)) // blocks)
+    pixels = [x.numel() // inputs for x in xs]
+    each = -(-sum(pixels) // (most * ROWS)) * ROWS
+    while sum(-(-n // each) for n in pixels) > most:
+        each += ROWS
+    return [-(-n // each) for n in pixels], each
+
+
+@lru_cache(maxsize=8)
+def processors(device: str) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def block(channels: int) -> int:
+    """Channels that one program takes."""
+    return min(64, channels & -channels)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vmt.draws import have_triton
+from vmt.launch import early
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,15 @@ class Tiles:
     programs: int = 0
     least: int = 1
     """Of a reduction: how many times that many rows a program must have to be worth starting."""
+    few_rows: int = 16_384
+    """Of groups with no more rows than this, a map has so few programs that each may add up FEW_PARTS partial sums."""
 
 
 STATISTICS = Tiles(64, 8, 256, 4)
 FORWARD, FORWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
-SUMS, SUMS_POOLED = Tiles(64, 8, 256, 2), Tiles(32, 4, 512, 2)
+SUMS, SUMS_POOLED = Tiles(64, 8, 256, 2), Tiles(16, 4, 1024, 2, few_rows=0)
 BACKWARD, BACKWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
-MOST_PARTS = 128
-# Of groups with no more rows than this, a map has so few programs that each may add up this many partial sums.
-FEW_ROWS, FEW_PARTS = 16_384, 32
+MOST_PARTS, FEW_PARTS = 256, 32
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ class NormaliseActivate(torch.autograd.Function):
         x = x.contiguous(memory_format=torch.channels_last)
         # Drawn from torch's generator, which a captured graph advances and the training loop seeds.
         draws = after.dropout > 0 or after.noise > 0
-        seed = next_seed(str(x.device)) if draws else no_seed(str(x.device))
-        settings = (groups, eps, after.slope, after.pool, after.dropout, after.noise)
-        y, mean, var, scale, shift = torch.ops.vmt.normalise_activate(x, weight, bias, seed, *settings)
-        ctx.save_for_backward(x, mean, var, scale, shift, seed)
+        seeds, which = next_seed(str(x.device)) if draws else (no_seeds(str(x.device)), 0)
+        settings = (which, groups, eps, after.slope, after.pool, after.dropout, after.noise)
+        y, mean, var, scale, shift = torch.ops.vmt.normalise_activate(x, weight, bias, seeds, *settings)
+        ctx.save_for_backward(x, mean, var, scale, shift, seeds)
         ctx.settings = settings[:-1]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(mean, var)
@@ -91,8 +92,8 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, 
 
 @torch.library.custom_op("vmt::normalise_activate", mutates_args=())
 def normalise_activate(
-    x: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, groups: int, eps: float, slope: float, pool: bool,
-    dropout: float, noise: float,
+    x: Tensor, weight: Tensor, bias: Tensor, seeds: Tensor, which: int, groups: int, eps: float, slope: float,
+    pool: bool, dropout: float, noise: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     from vmt.nets import kernels
 
@@ -102,32 +103,33 @@ def normalise_activate(
     parts, rows, block = division(STATISTICS, groups, pixels, c)
     partial = mean.new_empty(groups, parts, 2, c)
     kernels.statistics[groups, parts, c // block](
-        x, partial, pixels, c, S=parts, ROWS=rows, BR=STATISTICS.rows, BC=block, num_warps=STATISTICS.warps
-    )
+        x, partial, pixels, c, S=parts, ROWS=rows, BR=STATISTICS.rows, BC=block, num_warps=STATISTICS.warps,
+        **early(x.device),
+    )  # fmt: skip
     partial = few_parts(partial, block)
     outputs = pixels // 4 if pool else pixels
     tiles = FORWARD_POOLED if pool else FORWARD
     kernels.forward_map[groups, -(-outputs // tiles.rows), c // block](
-        x, partial, weight, bias, mean, var, scale, shift, y, seed,
+        x, partial, weight, bias, mean, var, scale, shift, y, seeds, which,
         outputs, pixels, c, eps, slope, *dropping(dropout), noise, h, w,
         PARTS=partial.shape[1], POOL=pool, DROP=dropout > 0, NOISE=noise > 0,
-        BR=tiles.rows, BC=block, num_warps=tiles.warps,
+        BR=tiles.rows, BC=block, num_warps=tiles.warps, **early(x.device),
     )  # fmt: skip
     return y, mean, var, scale, shift
 
 
 @normalise_activate.register_fake
 def _(
-    x: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, groups: int, eps: float, slope: float, pool: bool,
-    dropout: float, noise: float,
+    x: Tensor, weight: Tensor, bias: Tensor, seeds: Tensor, which: int, groups: int, eps: float, slope: float,
+    pool: bool, dropout: float, noise: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return shapes_forward(x, groups, pool)
 
 
 @torch.library.custom_op("vmt::normalise_activate_backward", mutates_args=())
 def normalise_activate_backward(
-    dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seed: Tensor, groups: int,
-    eps: float, slope: float, pool: bool, dropout: float,
+    dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seeds: Tensor, which: int,
+    groups: int, eps: float, slope: float, pool: bool, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     from vmt.nets import kernels
 
@@ -138,15 +140,15 @@ def normalise_activate_backward(
     tiles = SUMS_POOLED if pool else SUMS
     parts, rows, block = division(tiles, groups, outputs, c)
     partial = mean.new_empty(groups, parts, 2, c)
-    flags = {"POOL": pool, "DROP": dropout > 0, "BC": block}
+    flags = {"POOL": pool, "DROP": dropout > 0, "BC": block, **early(x.device)}
     kernels.gradient_sums[groups, parts, c // block](
-        dy, x, scale, shift, seed, partial, outputs, c, slope, *dropping(dropout), h, w,
+        dy, x, scale, shift, seeds, which, partial, outputs, c, slope, *dropping(dropout), h, w,
         S=parts, ROWS=rows, BR=tiles.rows, num_warps=tiles.warps, **flags,
     )  # fmt: skip
     partial = few_parts(partial, block)
     tiles = BACKWARD_POOLED if pool else BACKWARD
     kernels.backward_map[groups, -(-outputs // tiles.rows), c // block](
-        dy, x, partial, mean, var, scale, shift, hat, total, seed, dx,
+        dy, x, partial, mean, var, scale, shift, hat, total, seeds, which, dx,
         outputs, pixels, c, eps, slope, *dropping(dropout), h, w,
         PARTS=partial.shape[1], BR=tiles.rows, num_warps=tiles.warps, **flags,
     )  # fmt: skip
@@ -155,8 +157,8 @@ def normalise_activate_backward(
 
 @normalise_activate_backward.register_fake
 def _(
-    dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seed: Tensor, groups: int,
-    eps: float, slope: float, pool: bool, dropout: float,
+    dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seeds: Tensor, which: int,
+    groups: int, eps: float, slope: float, pool: bool, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return shapes_backward(x, mean)
 
@@ -187,7 +189,9 @@ def few_parts(partial: Tensor, block: int) -> Tensor:
     if parts <= FEW_PARTS:
         return partial
     total = partial.new_empty(groups, 1, 2, channels)
-    kernels.add_parts[groups, 2, channels // block](partial, total, channels, S=parts, BC=block)
+    kernels.add_parts[groups, 2, channels // block](
+        partial, total, channels, S=parts, BC=block, **early(partial.device)
+    )
     return total
 
 
@@ -195,7 +199,7 @@ def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, 
     """Parts of a group (a power of two), rows of each, and channels that one program takes."""
     block = min(64, channels & -channels)
     wanted = min(MOST_PARTS, tiles.programs * block // (groups * channels))
-    if rows <= FEW_ROWS:
+    if rows <= tiles.few_rows:
         wanted = min(wanted, FEW_PARTS)
     parts = 1
     while 2 * parts <= wanted and 2 * parts * tiles.least * tiles.rows <= rows:
@@ -203,8 +207,8 @@ def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, 
     return parts, -(-rows // (parts * tiles.rows)) * tiles.rows, block
 
 
-# Seeds drawn for a network call and not yet used.
-_seeds: list[Tensor] = []
+# Seeds drawn for a network call, and which of them are not yet used.
+_seeds: list[tuple[Tensor, int]] = []
 SEEDS_AT_ONCE = 4
 
 
@@ -213,14 +217,26 @@ def forget_seeds() -> None:
     _seeds.clear()
 
 
-def next_seed(device: str) -> Tensor:
-    """Drawn a few at a time: each draw is a launch."""
+def next_seed(device: str) -> tuple[Tensor, int]:
+    """Seeds and which of them to take. Drawn a few at a time, and not taken apart: each of both is a launch."""
     if not _seeds:
-        _seeds.extend(torch.randint(2**62, (SEEDS_AT_ONCE, 1), device=device).unbind())
+        seeds = torch.ops.vmt.fresh_seeds(SEEDS_AT_ONCE, torch.device(device))
+        _seeds.extend((seeds, which) for which in range(SEEDS_AT_ONCE))
     return _seeds.pop()
 
 
+@torch.library.custom_op("vmt::fresh_seeds", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def fresh_seeds(n: int, device: torch.device) -> Tensor:
+    """An operator of its own, because compilers draw anew for each kernel that reads them."""
+    return torch.randint(2**62, (n,), device=device)
+
+
+@fresh_seeds.register_fake
+def _(n: int, device: torch.device) -> Tensor:
+    return torch.empty(n, dtype=torch.int64, device=device)
+
+
 @lru_cache(maxsize=8)
-def no_seed(device: str) -> Tensor:
-    """A seed for kernels that draw nothing."""
+def no_seeds(device: str) -> Tensor:
+    """For kernels that draw nothing."""
     return torch.zeros(1, dtype=torch.int64, device=device)

@@ -7,12 +7,22 @@ says in plain PyTorch what they compute.
 
 A reduction leaves partial sums. The map that follows adds them up in each of its programs, in a fixed order, where they
 are few; where they are many, :func:`add_parts` does it once.
+
+``EARLY`` kernels are launched while the one before still runs (:mod:`vmt.launch`) and wait for its end first.
 """
 
 # mypy: ignore-errors
 # ruff: noqa: RUF059
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def wait_for_the_one_before(EARLY: tl.constexpr):
+    """First thing in a kernel that may be launched early; lets the next one be launched in turn."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
@@ -25,8 +35,11 @@ def tile_of(x, g, s, i, n, C, cols, ROWS: tl.constexpr, BR: tl.constexpr):
 
 
 @triton.jit
-def statistics(x, partial, n, C, S: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def statistics(
+    x, partial, n, C, S: tl.constexpr, ROWS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr
+):
     """Sums of values and of squares, by group, part and channel."""
+    wait_for_the_one_before(EARLY)
     g, s, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     total = tl.zeros((BR, BC), tl.float32)
@@ -45,8 +58,9 @@ def statistics(x, partial, n, C, S: tl.constexpr, ROWS: tl.constexpr, BR: tl.con
 
 
 @triton.jit
-def add_parts(partial, out, C, S: tl.constexpr, BC: tl.constexpr):
+def add_parts(partial, out, C, S: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr):
     """Many parts of a sum into one."""
+    wait_for_the_one_before(EARLY)
     g, which = tl.program_id(0), tl.program_id(1)
     cols = tl.program_id(2) * BC + tl.arange(0, BC)
     parts = partial + (g * S + tl.arange(0, S))[:, None] * 2 * C + which * C + cols[None, :]
@@ -66,10 +80,10 @@ def interleaved(a, b, BR: tl.constexpr, BC: tl.constexpr):
 
 
 @triton.jit
-def random_words(seed, row, block, C, BC: tl.constexpr):
+def random_words(seeds, which, row, block, C, BC: tl.constexpr):
     """Random words for pairs of neighbouring channels: the counter is the pair's place in the output."""
     pair = row[:, None] * (C // 2) + block * (BC // 2) + tl.arange(0, BC // 2)[None, :]
-    return tl.randint4x(tl.load(seed), pair, 7)
+    return tl.randint4x(tl.load(seeds + which), pair, 7)
 
 
 @triton.jit
@@ -79,14 +93,15 @@ def kept(word, threshold, BR: tl.constexpr, BC: tl.constexpr):
     return bits >= threshold
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["which"])
 def forward_map(
-    x, partial, gamma, beta, mean_out, var_out, scale_out, shift_out, y, seed,
+    x, partial, gamma, beta, mean_out, var_out, scale_out, shift_out, y, seeds, which,
     n, count, C, eps, slope, threshold, factor, noise, H, W,
     PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, NOISE: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr,
+    BR: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """``n`` rows of output per group: pixels, or windows of 2×2 of them; ``count`` pixels of input."""
+    wait_for_the_one_before(EARLY)
     g, tile, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     inside = tile * BR + tl.arange(0, BR)
@@ -118,7 +133,7 @@ def forward_map(
         z = tl.load(x + at, mask=mask, other=0.0).to(tl.float32) * scale + shift
     z = tl.where(z > 0, z, z * slope)
     if DROP or NOISE:
-        a, b, c, d = random_words(seed, row, block, C, BC)
+        a, b, c, d = random_words(seeds, which, row, block, C, BC)
         if DROP:
             z = tl.where(kept(c, threshold, BR, BC), z * factor, 0.0)
         if NOISE:
@@ -136,12 +151,12 @@ def larger(v, z, best_v, best_z, which, k):
 
 @triton.jit
 def through_activation(
-    dy, x, scale, shift, seed, row, block, cols, mask, C, slope, threshold, factor, H, W,
+    dy, x, scale, shift, seeds, which, row, block, cols, mask, C, slope, threshold, factor, H, W,
     POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """The gradient at the normalised value, the input it belongs to, and with pooling which of four and where."""
     g = tl.load(dy + row[:, None] * C + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-    which = tl.zeros((BR, BC), tl.int32)
+    winner = tl.zeros((BR, BC), tl.int32)
     if POOL:
         places = (H // 2) * (W // 2)
         place = row % places
@@ -152,27 +167,29 @@ def through_activation(
         v2 = tl.load(x + at + W * C, mask=mask, other=0.0).to(tl.float32)
         v3 = tl.load(x + at + W * C + C, mask=mask, other=0.0).to(tl.float32)
         v, z = v0, v0 * scale + shift
-        v, z, which = larger(v1, v1 * scale + shift, v, z, which, 1)
-        v, z, which = larger(v2, v2 * scale + shift, v, z, which, 2)
-        v, z, which = larger(v3, v3 * scale + shift, v, z, which, 3)
+        v, z, winner = larger(v1, v1 * scale + shift, v, z, winner, 1)
+        v, z, winner = larger(v2, v2 * scale + shift, v, z, winner, 2)
+        v, z, winner = larger(v3, v3 * scale + shift, v, z, winner, 3)
     else:
         at = row[:, None] * C + cols[None, :]
         v0 = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         v1, v2, v3 = v0, v0, v0
         v, z = v0, v0 * scale + shift
     if DROP:
-        a, b, c, d = random_words(seed, row, block, C, BC)
+        a, b, c, d = random_words(seeds, which, row, block, C, BC)
         g = tl.where(kept(c, threshold, BR, BC), g * factor, 0.0)
     g = tl.where(z > 0, g, g * slope)
-    return g, v, which, at, v0, v1, v2, v3
+    return g, v, winner, at, v0, v1, v2, v3
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["which"])
 def gradient_sums(
-    dy, x, scale_in, shift_in, seed, partial, n, C, slope, threshold, factor, H, W,
+    dy, x, scale_in, shift_in, seeds, which, partial, n, C, slope, threshold, factor, H, W,
     S: tl.constexpr, ROWS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Σg and Σg·x, by group, part and channel; g is the gradient at the normalised value."""
+    wait_for_the_one_before(EARLY)
     group, s, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     of_group = group * C + cols
@@ -182,9 +199,9 @@ def gradient_sums(
     if POOL or DROP:
         for i in range(0, ROWS, BR):
             inside = s * ROWS + i + tl.arange(0, BR)
-            g, v, which, at, v0, v1, v2, v3 = through_activation(
-                dy, x, scale[None, :], shift[None, :], seed, group * n + inside, block, cols, (inside < n)[:, None],
-                C, slope, threshold, factor, H, W, POOL, DROP, BR, BC,
+            g, v, winner, at, v0, v1, v2, v3 = through_activation(
+                dy, x, scale[None, :], shift[None, :], seeds, which, group * n + inside, block, cols,
+                (inside < n)[:, None], C, slope, threshold, factor, H, W, POOL, DROP, BR, BC,
             )  # fmt: skip
             total += g
             product += g * v
@@ -204,13 +221,15 @@ def gradient_sums(
     tl.store(mine + C, tl.sum(product, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["which"])
 def backward_map(
-    dy, x, partial, mean_in, var_in, scale_in, shift_in, hat_out, sum_out, seed, dx,
+    dy, x, partial, mean_in, var_in, scale_in, shift_in, hat_out, sum_out, seeds, which, dx,
     n, count, C, eps, slope, threshold, factor, H, W,
     PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """The gradient at the convolution's output: scale · g + slope · x + constant. Also what those of γ and β add up."""
+    wait_for_the_one_before(EARLY)
     group, tile, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
     of_group = group * C + cols
@@ -226,33 +245,16 @@ def backward_map(
     constant = (-by_channel * sum_g / count + by_channel * rate * hat / count * mean)[None, :]
     inside = tile * BR + tl.arange(0, BR)
     mask = (inside < n)[:, None]
-    g, v, which, at, v0, v1, v2, v3 = through_activation(
-        dy,
-        x,
-        scale,
-        shift,
-        seed,
-        group * n + inside,
-        block,
-        cols,
-        mask,
-        C,
-        slope,
-        threshold,
-        factor,
-        H,
-        W,
-        POOL,
-        DROP,
-        BR,
-        BC,
-    )
+    g, v, winner, at, v0, v1, v2, v3 = through_activation(
+        dy, x, scale, shift, seeds, which, group * n + inside, block, cols, mask, C, slope, threshold, factor, H, W,
+        POOL, DROP, BR, BC,
+    )  # fmt: skip
     g *= scale
     kind = dx.dtype.element_ty
     if POOL:
-        tl.store(dx + at, (tl.where(which == 0, g, 0.0) + v0 * by_x + constant).to(kind), mask=mask)
-        tl.store(dx + at + C, (tl.where(which == 1, g, 0.0) + v1 * by_x + constant).to(kind), mask=mask)
-        tl.store(dx + at + W * C, (tl.where(which == 2, g, 0.0) + v2 * by_x + constant).to(kind), mask=mask)
-        tl.store(dx + at + W * C + C, (tl.where(which == 3, g, 0.0) + v3 * by_x + constant).to(kind), mask=mask)
+        tl.store(dx + at, (tl.where(winner == 0, g, 0.0) + v0 * by_x + constant).to(kind), mask=mask)
+        tl.store(dx + at + C, (tl.where(winner == 1, g, 0.0) + v1 * by_x + constant).to(kind), mask=mask)
+        tl.store(dx + at + W * C, (tl.where(winner == 2, g, 0.0) + v2 * by_x + constant).to(kind), mask=mask)
+        tl.store(dx + at + W * C + C, (tl.where(winner == 3, g, 0.0) + v3 * by_x + constant).to(kind), mask=mask)
     else:
         tl.store(dx + at, (g + v0 * by_x + constant).to(kind), mask=mask)

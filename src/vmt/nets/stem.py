@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.draws import have_triton
+from vmt.launch import early
 
 ROWS = 128
 PROGRAMS = 132
@@ -39,7 +40,7 @@ class Stem(torch.autograd.Function):
         dy = dy.contiguous(memory_format=torch.channels_last)
         by_x, by_weight = ctx.needs_input_grad
         dx = torch.ops.vmt.stem_by_input(dy, x, weight) if by_x else None
-        return dx, torch.ops.vmt.stem_by_weight(dy, x) if by_weight else None
+        return dx, added_up(torch.ops.vmt.stem_by_weight(dy, x), x.shape[1]) if by_weight else None
 
 
 @torch.library.custom_op("vmt::stem", mutates_args=())
@@ -51,7 +52,7 @@ def stem(x: Tensor, weight: Tensor) -> Tensor:
     pixels, block = n * h * w, channel_block(len(weight))
     stem_kernels.forward[-(-pixels // ROWS), len(weight) // block](
         x, weight, y, pixels, h, w, *x.stride(), *weight.stride(), len(weight),
-        CIN=c, KP=patch(c), BM=ROWS, BN=block,
+        CIN=c, KP=patch(c), BM=ROWS, BN=block, **early(x.device),
     )  # fmt: skip
     return y
 
@@ -68,6 +69,7 @@ def empty_output(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("vmt::stem_by_weight", mutates_args=())
 def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
+    """The gradient by the weight, in parts."""
     from vmt.nets import stem_kernels
 
     n, c, h, w = x.shape
@@ -77,16 +79,22 @@ def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
     each = -(-pixels // (programs * ROWS)) * ROWS
     partial = torch.empty(programs, k, outputs, device=x.device)
     stem_kernels.by_weight[programs, outputs // block](
-        x, dy, partial, pixels, h, w, *x.stride(), outputs, EACH=each, CIN=c, KP=k, BM=ROWS, BN=block
-    )
-    total = partial.sum(0)[: TAPS * c].view(3, 3, c, outputs)
-    return total.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+        x, dy, partial, pixels, h, w, *x.stride(), outputs, EACH=each, CIN=c, KP=k, BM=ROWS, BN=block,
+        **early(x.device),
+    )  # fmt: skip
+    return partial
 
 
 @stem_by_weight.register_fake
 def _(dy: Tensor, x: Tensor) -> Tensor:
-    size = (dy.shape[1], x.shape[1], 3, 3)
-    return torch.empty(size, device=x.device, memory_format=torch.channels_last)
+    programs = min(PROGRAMS, -(-x.numel() // (x.shape[1] * ROWS)))
+    return torch.empty(programs, patch(x.shape[1]), dy.shape[1], device=x.device)
+
+
+def added_up(partial: Tensor, channels: int) -> Tensor:
+    """What :func:`stem_by_weight` leaves in parts; outside of it, where a compiler can fuse it with what follows."""
+    total = partial.sum(0)[: TAPS * channels].view(3, 3, channels, -1)
+    return total.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
 
 
 @torch.library.custom_op("vmt::stem_by_input", mutates_args=())
@@ -99,9 +107,11 @@ def stem_by_input(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     block, k = channel_block(outputs), patch(c)
     spread = torch.empty(pixels, k, dtype=torch.bfloat16, device=x.device)
     stem_kernels.spread[(-(-pixels // ROWS),)](
-        dy, weight, spread, pixels, *weight.stride(), COUT=outputs, CIN=c, KP=k, BM=ROWS, BN=block
+        dy, weight, spread, pixels, *weight.stride(), COUT=outputs, CIN=c, KP=k, BM=ROWS, BN=block, **early(x.device)
     )
-    stem_kernels.collect[(-(-pixels * c // 512),)](spread, dx, pixels * c, h, w, *dx.stride(), CIN=c, KP=k, BE=512)
+    stem_kernels.collect[(-(-pixels * c // 512),)](
+        spread, dx, pixels * c, h, w, *dx.stride(), CIN=c, KP=k, BE=512, **early(x.device)
+    )
     return dx
 
 

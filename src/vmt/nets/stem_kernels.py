@@ -4,6 +4,8 @@
 import triton
 import triton.language as tl
 
+from vmt.nets.kernels import wait_for_the_one_before
+
 
 @triton.jit
 def patches(x, row, pixels, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl.constexpr):
@@ -21,8 +23,9 @@ def patches(x, row, pixels, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl.cons
 @triton.jit
 def forward(
     x, w, y, pixels, H, W, sn, sc, sh, sw, wo, wc, wh, ww, COUT,
-    CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    wait_for_the_one_before(EARLY)
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     cols = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, KP)
@@ -36,9 +39,10 @@ def forward(
 @triton.jit
 def by_weight(
     x, dy, partial, pixels, H, W, sn, sc, sh, sw, COUT,
-    EACH: tl.constexpr, CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    EACH: tl.constexpr, CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Each program adds up its share of the pixels."""
+    wait_for_the_one_before(EARLY)
     program = tl.program_id(0)
     cols = tl.program_id(1) * BN + tl.arange(0, BN)
     total = tl.zeros((KP, BN), tl.float32)
@@ -54,9 +58,10 @@ def by_weight(
 @triton.jit
 def spread(
     dy, w, out, pixels, wo, wc, wh, ww,
-    COUT: tl.constexpr, CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    COUT: tl.constexpr, CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """What each output pixel sends back to each entry of its window."""
+    wait_for_the_one_before(EARLY)
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     k = tl.arange(0, KP)
     entry = k % CIN * wc + k // CIN // 3 * wh + k // CIN % 3 * ww
@@ -70,8 +75,12 @@ def spread(
 
 
 @triton.jit
-def collect(spread, dx, entries, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl.constexpr, BE: tl.constexpr):
+def collect(
+    spread, dx, entries, H, W, sn, sc, sh, sw,
+    CIN: tl.constexpr, KP: tl.constexpr, BE: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     """What each input pixel gets back from the nine windows that see it."""
+    wait_for_the_one_before(EARLY)
     e = tl.program_id(0) * BE + tl.arange(0, BE)
     c, row = e % CIN, e // CIN
     n, place = row // (H * W), row % (H * W)

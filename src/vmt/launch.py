@@ -1,0 +1,23 @@
+"""Launching a kernel while the one before it still runs, where the chip can.
+
+A launch takes a microsecond or two, as long as many of a step's kernels. On Hopper and later a kernel can be put in
+place early and wait inside for the end of the one before (programmatic dependent launch). Every kernel so launched
+begins with that wait, so nothing that it reads or writes is touched too soon.
+"""
+
+from functools import lru_cache
+
+import torch
+
+FIRST_WITH_EARLY_LAUNCHES = (9, 0)
+
+
+@lru_cache(maxsize=8)
+def launches_early(device: str) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= FIRST_WITH_EARLY_LAUNCHES
+
+
+def early(device: torch.device) -> dict[str, bool]:
+    """How to launch a kernel of ours on a device: early, and told so, or neither."""
+    yes = launches_early(str(device))
+    return {"EARLY": True, "launch_pdl": True} if yes else {"EARLY": False}
