@@ -22,8 +22,7 @@ def class_ami(features: Tensor, logits: Tensor) -> Tensor:
 def class_centres(features: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """The mean feature of each predicted class; for an empty class, the sample farthest from all centres so far."""
     counts = predicted.bincount(minlength=classes)
-    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, predicted, features)
-    centres = sums / counts.clamp_min(1)[:, None]
+    centres = sums_by(predicted, features, classes) / counts.clamp_min(1)[:, None]
     used = counts.nonzero().flatten().tolist()
     nearest = squared_distances(features, centres[used]).amin(1)
     for k in sorted(set(range(classes)) - set(used)):
@@ -37,12 +36,16 @@ def kmeans(features: Tensor, centres: Tensor, iterations: int = 100) -> Tensor:
     assigned = squared_distances(features, centres).argmin(1)
     for _ in range(iterations):
         counts = assigned.bincount(minlength=len(centres))[:, None]
-        sums = torch.zeros_like(centres).index_add_(0, assigned, features)
-        centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
+        centres = torch.where(counts > 0, sums_by(assigned, features, len(centres)) / counts.clamp_min(1), centres)
         before, assigned = assigned, squared_distances(features, centres).argmin(1)
         if torch.equal(before, assigned):
             break
     return assigned
+
+
+def sums_by(group: Tensor, features: Tensor, groups: int) -> Tensor:
+    """The sum of the features of each group, in an order that does not depend on the device's mood."""
+    return torch.nn.functional.one_hot(group, groups).to(features.dtype).T @ features
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
