@@ -13,7 +13,7 @@ def add_fields(parser: argparse._ActionsContainer, cls: type[Any]) -> None:
     docs = field_docs(cls)
     for field in fields(cls):
         flag = "--" + field.name.replace("_", "-")
-        default = "" if field.default is MISSING else f" (default: {field.default})"
+        default = "" if field.default in (MISSING, "") else f" (default: {field.default})"
         text = docs.get(field.name, "").replace("%", "%%") + default
         if field.type in (bool, "bool"):
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
