@@ -54,7 +54,9 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
     join_weight_gradients(graph.graph)
     graph.recompile()
     early = tensors[0].is_cuda and launches_early(str(tensors[0].device))
-    with tracing(TracingContext(mode)), torch._inductor.config.patch({"triton.enable_pdl": early}):
+    # Reordering loops for the sake of fusion fails an assertion of Inductor where a foreach kernel is concerned.
+    options = {"triton.enable_pdl": early, "loop_ordering_after_fusion": False}
+    with tracing(TracingContext(mode)), torch._inductor.config.patch(options):
         run: Callable[..., Any] = torch._inductor.compile(graph, stand_ins)
     return run
 

@@ -31,7 +31,7 @@ class Tiles:
 
 STATISTICS = Tiles(64, 8, 256, 4)
 FORWARD, FORWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
-SUMS, SUMS_POOLED = Tiles(64, 8, 256, 2), Tiles(16, 4, 1024, 2, few_rows=0)
+SUMS, SUMS_POOLED = Tiles(64, 8, 256, 2), Tiles(32, 4, 1024, 1, few_rows=0)
 BACKWARD, BACKWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
 MOST_PARTS, FEW_PARTS = 256, 32
 
