@@ -102,9 +102,15 @@ def _from_files(name: str, source: str, target: str, description: str, classes: 
 
     def load(data: Path | None) -> Task:
         if data is None:
-            raise InputError(f"the task {name} reads {source} and {target} from files: give their folder with --data.")
+            raise InputError(
+                f"the task {name} reads {source} and {target} from files: give their folder with --data; "
+                "vmt data --help says how to get them."
+            )
         if not data.is_dir():
-            raise InputError(f"the data folder {data} does not exist: give the folder that holds {folders}.")
+            raise InputError(
+                f"the data folder {data} does not exist: give the folder that holds {folders}; "
+                "vmt data --help says how to get them."
+            )
 
         def read(kind: str, split: Split) -> Domain:
             folder, reader = SETS[kind]
