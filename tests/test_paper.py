@@ -106,9 +106,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Places:
     assert fill_all(queue, places, 0.0, said).missing == 4, "no time, nothing done"
     assert not places.results.exists()
     assert fill_all(queue[:1], places).missing == 0
-    assert fill_all(queue, places, None, said) == Filled(0, [])
+    assert fill_all(queue, places, None, said) == Filled(3, 0, [])
     said.clear()
-    assert fill_all(queue, places, None, said) == Filled(0, [])
+    assert fill_all(queue, places, None, said) == Filled(0, 0, [])
     assert said == [], "what is done is never run again"
     return places
 
@@ -166,7 +166,7 @@ def test_a_run_that_time_runs_out_for_goes_on(filled: Places, tmp_path: Path) ->
     stage = Stage(long, 0, "source_only")
     steps = []
     for _ in range(2):
-        assert fill([stage], load, places, 0.3, rare, [].append) == Filled(1, [])
+        assert fill([stage], load, places, 0.3, rare, [].append) == Filled(0, 1, [])
         steps.append(record_of(places, stage)["iterations"])
         assert record_of(places, stage)["accuracy"] == {}
     assert 0 < steps[0] < steps[1] < 10_000
@@ -184,7 +184,7 @@ def test_missing_data_hold_up_no_other_task(filled: Places, tmp_path: Path) -> N
     elsewhere = Cell("x", "mnist-mnistm", Experiment("mnist-mnistm", "source_only", changes=SHORT), "source_only", None)
     here = cell("Source-Only", "source_only")
     done = fill_all(stages([elsewhere, here]), places)
-    assert done.missing == 1
+    assert (done.done, done.missing) == (1, 1)
     assert len(done.complaints) == 1
     assert "vmt data build mnistm" in done.complaints[0]
     assert rows_of(Table("t", "t", (here,)), places.results)[0]["runs"] == 1
@@ -244,6 +244,7 @@ def test_the_commands_show_and_list(filled: Places, tmp_path: Path, capsys: pyte
         (["run"], ["name a table", "evaluation"]),
         (["run", "evaluatoin", "--data", "."], ["evaluation"]),
         (["run", "priority", "--data", "no/such/folder"], ["no/such/folder", "does not exist"]),
+        (["run", "upper-bound", "--data", "."], ["mnist", "vmt data download mnist"]),
         (["run", "priority", "--data", ".", "--only", "*nothing*"], ["*nothing*", "vmt paper list"]),
         (["run", "priority", "--data", ".", "--phases", "0"], ["--phases"]),
         (["run", "priority", "--data", ".", "--device", "cuda:99"], ["cuda:99"]),
@@ -260,8 +261,11 @@ def test_one_sentence_says_what_is_missing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["paper", *arguments]) == 2
-    complaint = capsys.readouterr().err.strip().splitlines()[-1]
+    said = capsys.readouterr()
+    assert said.out == ""
+    complaint = said.err.strip()
     assert complaint.startswith("vmt: ")
+    assert "\n" not in complaint
     assert all(word in complaint for word in words), complaint
 
 

@@ -131,11 +131,12 @@ def run_table(arguments: argparse.Namespace) -> int:
     budget = None if arguments.budget is None else 60 * arguments.budget
     places = Places(arguments.data, arguments.results, arguments.runs)
     filled = fill(queue, load, places, budget, changes, to_stderr)
+    if filled.complaints and not filled.done:
+        raise InputError(filled.complaints[0])
     print_table(table, arguments)
-    if filled.complaints:
-        count = len(filled.complaints)
-        raise InputError(f"{count} of the runs or tasks could not be done; the first: {filled.complaints[0]}")
-    return 0
+    for complaint in filled.complaints:
+        to_stderr(f"vmt: {complaint}")
+    return 2 if filled.complaints else 0
 
 
 def show_table(arguments: argparse.Namespace) -> int:

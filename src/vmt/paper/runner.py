@@ -32,8 +32,9 @@ class Places:
 
 @dataclass(frozen=True)
 class Filled:
-    """What a queue has left to do, and the complaints about what could not be done."""
+    """What a queue has done, what it has left to do, and the complaints about what could not be done."""
 
+    done: int
     missing: int
     complaints: list[str]
 
@@ -61,7 +62,6 @@ def fill(
         if seconds is not None and seconds <= 0:
             say(f"The time is up; {left} stages are missing. The same command goes on.")
             break
-        say(f"[{number}/{len(missing)}] {stage}")
         spec = DataSpec(task, places.data)
         try:
             if task not in tasks:
@@ -69,20 +69,19 @@ def fill(
                 tasks[task] = load(spec)
         except InputError as error:
             complaints[task] = str(error)
-            say(str(error))
             continue
+        say(f"[{number}/{len(missing)}] {stage}")
         try:
-            done = carry_out(stage, spec, tasks[task], places, seconds, changes, say)
+            got_there = carry_out(stage, spec, tasks[task], places, seconds, changes, say)
         except InputError as error:
             complaints[stage.run] = str(error)
-            say(str(error))
             continue
         gc.collect()  # graphs and their memory are held in cycles
-        if not done:
+        if not got_there:
             say(f"Stopped; {left} stages are missing. The same command goes on.")
             break
         left -= 1
-    return Filled(left, list(complaints.values()))
+    return Filled(len(missing) - left, left, list(complaints.values()))
 
 
 def carry_out(
