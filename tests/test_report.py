@@ -59,6 +59,8 @@ def test_the_page_agrees_with_the_runs(runs: Path, tmp_path: Path) -> None:
     assert matrix.sum() == 90
     assert matrix.trace() / 90 == pytest.approx(summary["target_accuracy"])
     assert matrix.sum(0).tolist() == mine["shares"]["predicted"]
+    assert sum(count for _, _, count, _ in mine["sureness"]) == 90
+    assert sum(hits for _, _, _, hits in mine["sureness"]) == matrix.trace()
     assert mine["shares"]["true"] == [30, 30, 30]
     samples = data["tasks"][0]["samples"]
     right = [a == b for a, b in zip(samples["label"], mine["predicted"], strict=True)][samples["source"] :]
@@ -257,7 +259,7 @@ def test_curves_of_a_log() -> None:
         {"step": 1, "phase": "a", "classifier/L_y": 2.0, "classifier/predicted share(target)": [0.5, 0.5]},
         {"step": 1, "phase": "a", "target": {"accuracy": None, "entropy": 0.5, "predicted_share": [0.2, 0.8]}},
         {"step": 2, "phase": "a", "target": {"accuracy": 0.5, "entropy": 0.4, "predicted_share": [1, 0]}},
-        {"step": 2, "phase": "a", "validators": {"im": 0.7, "snd": None}, "alarm": "none"},
+        {"step": 2, "phase": "a", "validators": {"im": 0.7, "snd": None}, "validated": 240, "alarm": "none"},
         {"step": 3, "phase": "b", "classifier/L_y": float("nan"), "something/new": 1.5},
     ]
     found = curves_of(log)

@@ -161,7 +161,7 @@ def numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         elif isinstance(value, Mapping):
             # Label-free scores, under whatever key the loop keeps them.
             yield from ((f"{name}/{key}", float(inner)) for key, inner in value.items() if is_number(inner))
-        elif name not in ("step", "phase") and is_number(value):
+        elif "/" in name and is_number(value):
             yield name, float(value)
 
 

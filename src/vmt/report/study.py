@@ -14,7 +14,7 @@ from vmt.errors import InputError
 from vmt.report.looking import Seen, flat_map, look, mixing, network_of
 from vmt.report.pictures import drawn, extremes, sheet_of
 from vmt.report.records import Record
-from vmt.report.tables import confusion_of
+from vmt.report.tables import confusion_of, sureness_of
 from vmt.train.loop import largest_class
 
 MAP_SOURCE, MAP_TARGET = 350, 550
@@ -134,6 +134,7 @@ def detail_of(
             "predicted": np.bincount(target.predicted, minlength=classes).tolist(),
             "true": None if labels is None else np.bincount(labels, minlength=classes).tolist(),
         },
+        "sureness": sureness_of(target.confidence, None if labels is None else target.predicted == labels),
         "confusion": None if labels is None else confusion_of(labels, target.predicted, classes),
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from vmt.report.records import Record
 
 # A matrix of more classes than this is no longer read; its largest entries are.
 MATRIX, LARGEST = 20, 12
+SURE = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 
 
 def shares_of(run: Record, counted: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -35,6 +37,16 @@ def confusion_of(labels: NDArray[np.int64], predicted: NDArray[np.int64], classe
         "matrix": matrix.tolist() if classes <= MATRIX else None,
         "largest": [[t, p, int(mistakes[t, p]), int(matrix[t].sum())] for t, p in pairs if mistakes[t, p]],
     }
+
+
+def sureness_of(confidence: NDArray[np.float32], right: NDArray[np.bool_] | None) -> list[list[Any]]:
+    """Rows of (from, to, samples, how many of them are right): a model that knows itself is right as often as sure."""
+    rows = []
+    for low, high in pairwise(SURE):
+        inside = (confidence >= low) & ((confidence < high) | (high == 1))
+        hits = None if right is None else int((inside & right).sum())
+        rows.append([low, high, int(inside.sum()), hits])
+    return rows
 
 
 def settings_of(run: Record) -> dict[str, list[list[str]]]:

@@ -2,11 +2,21 @@
 const MANY = 40;
 
 function drawClasses() {
-  const home = byId("class-tables"), { shares, confusion } = run(), about = task();
+  const home = byId("class-tables"), { shares, confusion, sureness } = run(), about = task();
   byId("classes-hint").textContent = "The predicted shares should resemble the true ones, or, where those are unknown, what you expect of the target. " +
     "Shares far from the source's are fine if the target differs that way, and a warning if not.";
   if (!shares) return replace(home, el("p", { class: "note" }, "Nothing has been evaluated yet."));
-  replace(home, shareTable(shares, about), confusion ? confusionTable(confusion) : null);
+  replace(home, el("div", {}, shareTable(shares, about), sureness ? surenessTable(sureness) : null), confusion ? confusionTable(confusion) : null);
+}
+
+function surenessTable(rows) {
+  const all = rows.reduce((sum, [, , count]) => sum + count, 0) || 1, most = Math.max(...rows.map(([, , count]) => count)) / all || 1;
+  const labelled = rows.some(([, , , hits]) => hits !== null);
+  const caption = labelled ? "A model that knows itself is right as often as it is sure" : "Sure is not right: without labels only the left half of the story is known";
+  return el("div", {}, el("h3", {}, "How sure it is"), scrolling("Confidence", table(caption,
+    ["confidence", "target samples", ...(labelled ? ["of them right"] : [])],
+    rows.map(([low, high, count, hits]) => [`${percent(low, 0)} to ${percent(high, 0)}`, bar(count / all, most, "target", count),
+      ...(labelled ? [count ? bar(hits / count, 1, "true", hits) : "–"] : [])]), "bars")));
 }
 
 function shareTable(shares, about) {
@@ -66,7 +76,7 @@ function drawSigns() {
   replace(byId("sign-list"), ...signs.map(({ level, text }) =>
     el("li", { class: level }, el("span", { class: "mark", "aria-hidden": "true" }, marks[level][0]), el("b", {}, marks[level][1] + ": "), text)));
   if (!signs.length) byId("sign-list").append(el("li", {}, "The log says nothing yet."));
-  replace(byId("run-verdict"), ...(DATA.runs.length > 1 ? [el("p", { class: "lead" }, verdict.headline), el("p", { class: "hint" }, verdict.sentences.join(" "))] : []));
+  replace(byId("run-verdict"), ...(verdict.headline !== DATA.verdict.headline ? [el("p", { class: "lead" }, verdict.headline), el("p", { class: "hint" }, verdict.sentences.join(" "))] : []));
   const notes = [];
   if (missing) notes.push(missing);
   else if (origin && origin.includes("checkpoint")) notes.push(`Map, classes and samples are from ${origin}.`);

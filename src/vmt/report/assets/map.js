@@ -8,7 +8,7 @@ function drawMap() {
     byId("map-hint").textContent = "";
     return replace(body, el("p", { class: "note" }, how || run().missing || about.note || "No map was asked for."));
   }
-  const share = `Among the nearest neighbours of a target sample, ${percent(mixing, 0)} are source samples: 50 % is a perfect mix, 0 % is two worlds apart.`;
+  const share = `Among the nearest neighbours of a target sample, ${percent(mixing, 0)} are source samples: 50\u00a0% is a perfect mix, 0\u00a0% is two worlds apart.`;
   byId("map-hint").textContent = `${how} of the classifier's last hidden layer, ${about.samples.source} source and ${map.length - about.samples.source} target samples. ` +
     `Healthy: clusters by class, and target points inside the source's clusters of the same class. Distances between clusters mean little. ${share}`;
   if (mapView.by === "right" && !about.labels) mapView.by = "domain";
