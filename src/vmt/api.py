@@ -6,6 +6,7 @@ from typing import Any
 
 from vmt import methods
 from vmt.data import Domain, domain, make_task
+from vmt.data.convert import labelled_part
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.model import OWN_MODULE, Model
@@ -26,6 +27,8 @@ def adapt(
     method: Method | None = None,
     *,
     target_test: tuple[Any, Any] | None = None,
+    target_labels: Any = None,
+    target_label_weight: float = 1.0,
     net: str | Callable[[], Staged] | None = None,
     net_options: dict[str, Any] | None = None,
     classes: Sequence[str] | None = None,
@@ -50,6 +53,8 @@ def adapt(
         0.01. For a method that trains on target labels, pass ``target=(x, y)``.
     target_test
         Labelled target samples, if there are any, to follow the accuracy on; never trained on.
+    target_labels, target_label_weight
+        Labels of some target samples, −1 for all others, to train on as well, and the weight of their cross-entropy.
     net
         ``"small"``, ``"large"``, ``"tiny"``, ``"mlp"``, or a function that builds a network (see
         :func:`vmt.nets.from_module` for one of your own). By default the small CNN for images and the MLP for vectors.
@@ -77,10 +82,12 @@ def adapt(
     >>> model.evaluate(xt, ys).accuracy > 0.9
     True
     """
+    unlabelled = as_domain(target, "the target")
     task = make_task(
         as_domain(source, "the source"),
-        as_domain(target, "the target"),
+        unlabelled,
         target_test=None if target_test is None else as_domain(target_test, "the target test set"),
+        target_labelled=None if target_labels is None else labelled_part(unlabelled, target_labels),
         classes=classes,
     )
     if method is None:
@@ -88,6 +95,8 @@ def adapt(
         method = methods.vmt(radius=radius_for(sample_shape(task))).with_decay(decay_for(iterations))
     if iterations is not None:
         method = method.with_iterations(iterations)
+    if target_labels is not None:
+        method = methods.with_target_labels(method, target_label_weight)
     shape = sample_shape(task)
     name = net if isinstance(net, str) else OWN_MODULE if net else "small" if task.source.is_images else "mlp"
     spec = NetSpec(name, shape, len(task.classes), net_options or {})

@@ -44,7 +44,7 @@ def commit() -> str | None:
 def fingerprint(task: Task) -> str:
     """A digest of every sample and label of a task, to notice when the data change under a run."""
     digest = hashlib.blake2b(digest_size=16)
-    for domain in (task.source, task.target, task.source_test, task.target_test):
+    for domain in (task.source, task.target, task.source_test, task.target_test, task.target_labelled):
         if isinstance(domain, Domain):
             digest.update(domain.x.cpu().numpy().tobytes())
             if domain.y is not None:

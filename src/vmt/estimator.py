@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from vmt.api import radius_for
 from vmt.data import Task, domain, make_task
+from vmt.data.convert import labelled_part
 from vmt.errors import InputError
 from vmt.method import Method
-from vmt.methods import METHODS
+from vmt.methods import METHODS, with_target_labels
 from vmt.model import OWN_MODULE, Model
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
@@ -28,6 +29,8 @@ from vmt.train.config import Config, torch_device
 from vmt.train.loop import train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
+
+UNKNOWN = ("-1", "-1.0", "nan", "None", "")
 
 
 class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -46,6 +49,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         VAT's radius; None takes the paper's, brought to the number of values in a sample.
     iterations, batch_size, lr
         Length of the training, samples per domain in a batch, and Adam's learning rate.
+    use_target_labels
+        Whether labels of target samples are trained on as well, where they are known. −1, NaN, None and an empty text
+        stand for a label that is not.
     dirt_t, beta, interval, dirt_t_iterations
         Whether to refine with DIRT-T, the weight of its teacher, the iterations between two teachers (None: a tenth of
         the phase) and its length (None: as many as before).
@@ -88,6 +94,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         iterations: int = 2_000,
         batch_size: int = 64,
         lr: float = 1e-3,
+        use_target_labels: bool = False,
         dirt_t: bool = False,
         beta: float = 1e-2,
         interval: int | None = None,
@@ -106,6 +113,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.iterations = iterations
         self.batch_size = batch_size
         self.lr = lr
+        self.use_target_labels = use_target_labels
         self.dirt_t = dirt_t
         self.beta = beta
         self.interval = interval
@@ -116,7 +124,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None, y_target: Any = None) -> Self:
         """Train.
 
         Parameters
@@ -125,9 +133,10 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             Samples and labels of the source; without the arguments below, of the target as well.
         sample_domain
             One number per sample of X: positive for the source, negative for the target. Labels of target samples
-            are not looked at. In a ``Pipeline`` this is the way: both domains go through its steps.
-        X_target
-            Samples of the target, which need no labels.
+            are not looked at, except with ``use_target_labels``. In a ``Pipeline`` this is the way: both domains go
+            through its steps.
+        X_target, y_target
+            Samples of the target, which need no labels; and labels for ``use_target_labels``.
         """
         if y is None:
             raise InputError("VMTClassifier requires y to be passed, but the target y is None: give the labels.")
@@ -137,11 +146,12 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
         source, target = X, X
+        of_target = y_target
         if X_target is not None:
             target = self._checked(X_target, reset=False)
         elif sample_domain is not None:
             is_source = source_rows(sample_domain, len(X))
-            source, target, y = X[is_source], X[~is_source], y[is_source]
+            source, target, y, of_target = X[is_source], X[~is_source], y[is_source], y[~is_source]
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -149,7 +159,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             raise InputError(
                 f"the labels have only one class, {self.classes_[0]}: give samples of two classes or more."
             )
-        self.model_ = self._train(source, labels, target)
+        known = target_numbers(of_target, self.classes_, len(target)) if self.use_target_labels else None
+        self.model_ = self._train(source, labels, target, known)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
@@ -163,16 +174,22 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
         return labels
 
-    def _train(self, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any]) -> Model:
+    def _train(
+        self, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any], known: NDArray[Any] | None
+    ) -> Model:
         labelled = domain(source, labels, name="the source")
+        unlabelled = domain(target, name="the target")
         # Nothing is held out: what the loop watches is not reported, and small sets need every label.
         task = make_task(
             labelled,
-            domain(target, name="the target"),
+            unlabelled,
             source_test=labelled,
+            target_labelled=None if known is None else labelled_part(unlabelled, known),
             classes=[str(label) for label in self.classes_],
         )
         method = self._method(task)
+        if known is not None:
+            method = with_target_labels(method)
         name = self.net if isinstance(self.net, str) else OWN_MODULE
         if name == "auto":
             name = "small" if labelled.is_images else "mlp"
@@ -234,6 +251,27 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if model is not None and next(model.network.parameters()).device.type != "cpu":
             state["model_"] = copy.deepcopy(model).to("cpu")
         return state
+
+
+def target_numbers(labels: Any, classes: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """The class number of each target sample, −1 where its label is not known."""
+    if labels is None:
+        raise InputError("use_target_labels needs labels of the target: give y_target, or sample_domain.")
+    number = {label: k for k, label in enumerate(classes.tolist())}
+    if -1 in number:
+        raise InputError(
+            "−1 is a label of the source, and marks unknown ones of the target: name that class otherwise."
+        )
+    given = np.asarray(labels, object).ravel().tolist()
+    if len(given) != count:
+        raise InputError(
+            f"y_target has {len(given)} labels for {count} samples: give one each, −1 where it is unknown."
+        )
+    unknown = [label not in number and str(label) in UNKNOWN for label in given]
+    strange = [label for label, skip in zip(given, unknown, strict=True) if not skip and label not in number]
+    if strange:
+        raise InputError(f"the target has the label {strange[0]!r}, which the source lacks: correct or remove it.")
+    return np.array([-1 if skip else number[label] for label, skip in zip(given, unknown, strict=True)], np.int64)
 
 
 def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:

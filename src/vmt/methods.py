@@ -15,7 +15,7 @@ from vmt.family import ADAM, AVERAGE, CLASSIFIER, SOURCE, TARGET, adversarial, c
 from vmt.health import health
 from vmt.method import Adam, Average, Copy, CopyRole, Discriminator, Event, Method, Network, Phase, Role, Term, Update
 from vmt.schedules import Number
-from vmt.views import Batch, Labels, View
+from vmt.views import Batch, Joined, Labels, Tap, View
 
 
 def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: int = 40_000) -> Method:
@@ -153,6 +153,50 @@ def dirt_t(
         roles={**base.roles, "teacher": Copy("ema")},
         phases=(*base.phases, phase),
     )
+
+
+def with_target_labels(base: Method, weight: Number = 1.0) -> Method:
+    """``base`` + weight · L_y on the target samples whose labels are known, in every phase.
+
+    They run in one batch with unlabelled ones: few labels, or labels of one class alone, have no statistics of their
+    own.
+
+    >>> with_target_labels(vmt()).reads_labels_of("labelled target")
+    True
+    """
+    known = Batch("labelled target")
+
+    def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+        return losses.source_cross_entropy(logits[-len(labels) :], labels)
+
+    supervised = {
+        tap.view.role
+        for update in base.updates()
+        for term in update.terms
+        if Labels(SOURCE) in term.reads
+        for tap in term.reads
+        if isinstance(tap, Tap)
+    }
+    if not supervised:
+        raise InputError(
+            f"method {base.name!r} has no classifier that learns from source labels to add target labels to."
+        )
+
+    def more(update: Update) -> Update:
+        added = tuple(
+            Term(
+                "L_y(target)" if role == "classifier" else f"L_y(target) of {role}",
+                cross_entropy,
+                (View(role, Joined((TARGET, known))).logits, Labels(known)),
+                weight,
+            )
+            for role in update.optimises
+            if role in supervised
+        )
+        return replace(update, terms=(*update.terms, *added))
+
+    phases = tuple(replace(phase, updates=tuple(map(more, phase.updates))) for phase in base.phases)
+    return replace(base, name=f"{base.name}+target_labels", phases=phases)
 
 
 def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:

@@ -28,6 +28,8 @@ class Recipe:
     net: str = "small"
     net_options: Mapping[str, Any] = field(default_factory=dict)
     config: Config = field(default_factory=Config)
+    target_labels: float | None = None
+    """The weight of the cross-entropy on known target labels, or None, which leaves them unseen."""
 
     def build(self) -> Method:
         """The method as a value."""
@@ -40,6 +42,8 @@ class Recipe:
         method = METHODS[self.method](**settings)
         if self.dirt_t is not None:
             method = methods.dirt_t(method, **self.dirt_t)
+        if self.target_labels is not None:
+            method = methods.with_target_labels(method, self.target_labels)
         return method if decay is None else method.with_decay(decay)
 
 

@@ -44,6 +44,7 @@ class DataSpec:
     label: str | None = None
     image_size: list[int] | None = None
     channels: int | None = None
+    use_target_labels: float | None = None
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from vmt import directions, losses
@@ -83,6 +84,20 @@ class Labels:
 
     def value(self, values: Values, context: Context) -> Tensor:
         return context.labels(self.batch)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The rows of several nodes below each other, so that a pass normalises them together."""
+
+    parts: tuple["Node", ...]
+
+    @property
+    def reads(self) -> tuple["Node", ...]:
+        return self.parts
+
+    def value(self, values: Values, context: Context) -> Tensor:
+        return torch.cat([values(part) for part in self.parts])
 
 
 @dataclass(frozen=True)

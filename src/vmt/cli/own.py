@@ -25,6 +25,15 @@ def add_flags(group: Any) -> None:
     group.add_argument("--source", metavar="PATH", help=f"your labelled source: {kinds}")
     group.add_argument("--target", metavar="PATH", help="your target, likewise; it needs no labels")
     group.add_argument("--target-test", metavar="PATH", help="labelled target samples, to report the accuracy on")
+    group.add_argument(
+        "--use-target-labels",
+        metavar="WEIGHT",
+        type=float,
+        nargs="?",
+        const=1.0,
+        help="train on those labels of the target that are known as well, with this weight (default: 1); without it "
+        "they only measure the accuracy",
+    )
     group.add_argument("--label", metavar="COLUMN", help="column of a table with the classes (default: label)")
     group.add_argument(
         "--image-size", metavar="N", type=int, nargs="+", help="height and width, or one side, to bring pictures to"
@@ -38,7 +47,8 @@ def load_own(data: DataSpec, say: Callable[[str], None], cache: bool = True) -> 
     assert data.source is not None
     assert data.target is not None
     how = Reading(size_from(data.image_size), data.channels, data.label, cache, strict=True)
-    task, notes = own_task(data.source, data.target, data.target_test, how)
+    use_labels = data.use_target_labels is not None
+    task, notes = own_task(data.source, data.target, data.target_test, how, use_labels)
     for note in notes:
         say(note)
     return task
@@ -93,6 +103,8 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
         f"samples: {len(task.source)} of the source and {len(task.target)} of the target to train on, "
         f"{len(task.source_test or ())} of the source held out"
     )
+    if recipe.target_labels is not None:
+        yield f"target labels: {len(task.target_labelled or ())}, weight {recipe.target_labels:g} (--use-target-labels)"
     yield f"network: {recipe.net}, for samples of {shape} (--net)"
     rate = used["lr"] if "lr" in used else defaults["optimiser"].lr
     yield f"iterations: {used['iterations']} of {recipe.method}, learning rate {rate:g} (--iterations, --lr)"

@@ -17,7 +17,7 @@ from vmt.model import agreed
 from vmt.nets.own import factory_name
 from vmt.nets.spec import NETS, NetSpec
 from vmt.recipes import PAPER, Recipe, decay_for, recipe_for, with_settings
-from vmt.run import DataSpec, RunSpec, check_same_run, execute, read_run
+from vmt.run import BEST, DataSpec, RunSpec, check_same_run, execute, read_run
 from vmt.train.config import Config
 from vmt.train.progress import Progress
 
@@ -118,7 +118,8 @@ def begin(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     check_data(data)
     task = load(data, voice(arguments.method), not arguments.no_cache)
     recipe = make_recipe(data, task, given(arguments, METHOD), bool(arguments.dirt_t), arguments.device or "auto")
-    recipe = replace(recipe, config=replace(recipe.config, **given(arguments, CONFIG)))
+    config = replace(recipe.config, **given(arguments, CONFIG))
+    recipe = replace(recipe, config=config, target_labels=data.use_target_labels)
     if data.task is None:
         print(*choices(recipe, task), sep="\n")
     spec = RunSpec(data, recipe)
@@ -140,7 +141,7 @@ def check_data(data: DataSpec) -> None:
         raise InputError(f"name a task ({', '.join(TASKS)}), or give your own data with --source and --target.")
     if data.task is not None and (data.source or data.target):
         raise InputError(f"the task {data.task} has its own data: leave out --source and --target, or the task.")
-    for name in ("target_test", "label", "image_size", "channels"):
+    for name in ("target_test", "label", "image_size", "channels", "use_target_labels"):
         if data.task is not None and getattr(data, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} is for data of your own: leave it out for {data.task}.")
 
@@ -194,6 +195,8 @@ def sentence(summary: dict[str, Any]) -> str:
     ]
     if summary["collapsed"]:
         lines.append(f"Warning: {summary['collapsed']}")
+    if best := summary["best"]:
+        lines.append(f"The best model by {best['by']}, of iteration {best['step']}, is {summary['run']}/{BEST}.")
     lines.append(f"Model, log and curves are in {summary['run']} ({summary['seconds']:.0f} s of training).")
     lines.append(f"See whether it worked: vmt report {summary['run']} -o report.html")
     return "\n".join(lines)

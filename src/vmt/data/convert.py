@@ -37,6 +37,21 @@ def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = ()) 
     return Domain(samples, labels, name, features)
 
 
+def labelled_part(samples: Domain, labels: Any) -> Domain:
+    """The samples whose labels are known; `labels` has a class number for each sample, −1 where it is not known."""
+    numbers = _tensor(labels, f"the labels of {samples.name}").flatten()
+    if len(numbers) != len(samples):
+        raise InputError(
+            f"{samples.name} has {len(samples)} samples and {len(numbers)} labels: give one each, −1 for unknown."
+        )
+    known = torch.nonzero(numbers != -1).squeeze(1)
+    if not len(known):
+        raise InputError(f"no label of {samples.name} is known: give some, or leave them out altogether.")
+    return domain(
+        samples.x[known], numbers[known], name=f"the labelled part of {samples.name}", features=samples.features
+    )
+
+
 def _tensor(values: Any, what: str) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach()

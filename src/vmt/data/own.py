@@ -72,12 +72,16 @@ def read_own(
 
 
 def own_task(
-    source: Path | str, target: Path | str, target_test: Path | str | None = None, how: Reading | None = None
+    source: Path | str,
+    target: Path | str,
+    target_test: Path | str | None = None,
+    how: Reading | None = None,
+    use_target_labels: bool = False,
 ) -> tuple[Task, tuple[str, ...]]:
     """A task from files of one's own, and what a person should know about how they were read.
 
-    Labels of the target are never trained on, except by a method that is made for that; without a test set, they are
-    what the accuracy is measured with.
+    Labels of the target are not trained on, except by a method that is made for that; without a test set, they are
+    what the accuracy is measured with. With `use_target_labels`, they may be trained on, and measure nothing.
     """
     how = how or Reading()
     parts, notes = read_parts([Path(path) for path in (source, target, target_test) if path is not None], how)
@@ -94,17 +98,26 @@ def own_task(
     second, said = _without_strange_folders(second, set(names or map(str, first.y.ravel().tolist())))
     notes += said
     test_part = third[0] if third else second
-    test = _labelled(test_part, names)
+    labelled = _labelled(second, names)
+    if use_target_labels and labelled is None:
+        raise InputError(
+            f"{second.name} has no labels to train on: label some samples, or leave out --use-target-labels."
+        )
+    test = _labelled(test_part, names) if third else None if use_target_labels else labelled
     if third and test is None:
         raise InputError(
             f"{test_part.name} has no labels to measure accuracy with: {_how_to_label(test_part, how.label)}."
         )
     if test is not None and not third:
         notes += (f"{EVALUATION_ONLY}: accuracy is measured on the {len(test)} labelled samples of {second.name}",)
+    if use_target_labels:
+        assert labelled is not None
+        notes += (f"{len(labelled)} of the {len(second.x)} samples of {second.name} are trained on with their labels",)
     task = make_task(
         domain(first.x, numbered(first, names), name=first.name, features=first.features),
         _target(second, names),
         target_test=test,
+        target_labelled=labelled if use_target_labels else None,
         classes=names,
         size=how.image_size,
     )

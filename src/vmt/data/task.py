@@ -27,6 +27,7 @@ class Task:
     target_test: Domain | None  # labelled, held out, only ever used to report
     classes: tuple[str, ...]
     preprocess: Preprocess
+    target_labelled: Domain | None = None  # the part of the target whose labels may be trained on
 
     def to(self, device: torch.device | str) -> Task:
         return replace(
@@ -35,6 +36,7 @@ class Task:
             source_test=None if self.source_test is None else self.source_test.to(device),
             target=self.target.to(device),
             target_test=None if self.target_test is None else self.target_test.to(device),
+            target_labelled=None if self.target_labelled is None else self.target_labelled.to(device),
         )
 
 
@@ -44,6 +46,7 @@ def make_task(
     *,
     source_test: Domain | None = None,
     target_test: Domain | None = None,
+    target_labelled: Domain | None = None,
     classes: Sequence[str] | int | None = None,
     name: str = "own data",
     size: tuple[int, int] | None = None,
@@ -52,7 +55,8 @@ def make_task(
 
     Without `source_test`, a tenth of the source is held out. `classes` are their names or their number;
     without it they are counted from the source labels. `size` is what images are brought to, if not to the larger of
-    the two domains' sizes.
+    the two domains' sizes. `target_labelled` are target samples whose labels a method may be asked to train on
+    (:func:`vmt.methods.with_target_labels`).
 
     >>> source = Domain(torch.randn(40, 3), torch.arange(40) % 2, "source")
     >>> task = make_task(source, Domain(torch.randn(30, 3), None, "target"), classes=["no", "yes"])
@@ -65,6 +69,8 @@ def make_task(
         check_held_out(source_test, source, count)
     if target_test is not None:
         check_held_out(target_test, target, count)
+    if target_labelled is not None:
+        check_held_out(target_labelled, target, count)
     if source_test is None:
         source, held_out = source.split(HELD_OUT_FRACTION, HELD_OUT_SEED)
         source_test = replace(held_out, name=f"{source.name} held out")
@@ -78,6 +84,7 @@ def make_task(
         target_test=None if target_test is None else _fit(target_test, preprocess),
         classes=names or tuple(str(k) for k in range(count)),
         preprocess=preprocess,
+        target_labelled=None if target_labelled is None else _fit(target_labelled, preprocess),
     )
 
 

@@ -38,6 +38,10 @@ def make_setting(task: Task, method: Method, state: State, config: Config) -> Se
     elif target.y is None:
         raise InputError(f"method {method.name!r} trains on target labels, but {target.name} has none.")
     streams = {"source": task.source, "target": target}
+    if method.reads_labels_of("labelled target"):
+        if task.target_labelled is None:
+            raise InputError(f"method {method.name!r} trains on target labels, but no label of {target.name} is known.")
+        streams["labelled target"] = task.target_labelled
     device = task.source.x.device
     return Setting(
         streams=streams,
