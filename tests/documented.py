@@ -1,0 +1,181 @@
+"""What the pages say to run, and a folder to run it in."""
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+
+from tests import benchmark_files as files
+from tests import own_pictures as pictures
+from vmt.cli.main import build_parser, main
+from vmt.data import Domain, Task, load_task
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROGRAMS = ("vmt", "make", "python", "pip", "tensorboard")
+# In these every line is a command; in a plain block, those that begin with a program.
+SHELLS = ("bash", "sh", "shell")
+
+
+@dataclass(frozen=True)
+class Command:
+    text: str
+    page: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text}"
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(page.read_text()) if language in languages]
+
+
+def commands_of(page: Path) -> Iterator[str]:
+    """The commands of a page's blocks, without prompts, comments and what they are piped into."""
+    for language, body in FENCE.findall(page.read_text()):
+        body = body.replace("\\\n", " ")
+        for line in body.splitlines():
+            if language == "console":
+                if line.startswith("$ "):
+                    yield bare(line[2:])
+                continue
+            written = language in SHELLS and line.strip() and not line.startswith("#")
+            if written or (language == "" and line.split(" ")[0] in PROGRAMS):
+                yield bare(line)
+
+
+def bare(line: str) -> str:
+    """A command by itself: no comment, single spaces."""
+    return " ".join(re.split(r"\s#\s", line)[0].split())
+
+
+def mentions() -> list[Command]:
+    """Commands named in running text."""
+    found: dict[str, Command] = {}
+    for page in PAGES:
+        prose = FENCE.sub("", page.read_text())
+        for text in re.findall(rf"`((?:{'|'.join(PROGRAMS)}) [^`]*)`", prose):
+            found.setdefault(text, Command(" ".join(text.split()), str(page.relative_to(ROOT))))
+    return list(found.values())
+
+
+def is_whole(command: Command) -> bool:
+    """Whether a command in running text can be run as it stands: all that it needs, and no place-holders."""
+    program, *arguments = shlex.split(command.text)
+    if program != "vmt":
+        return True
+    if len(arguments) < 2 or re.search(r"\b(?!DATA)[A-Z_]+\b", command.text):
+        return False
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            build_parser().parse_args(arguments)
+    except SystemExit:
+        return False
+    return len(arguments) > len([word for word in arguments if word.isalpha()])
+
+
+def all_commands() -> list[Command]:
+    """Each once, with the first page that has it."""
+    found: dict[str, Command] = {}
+    for page in PAGES:
+        for text in commands_of(page):
+            found.setdefault(text, Command(text, str(page.relative_to(ROOT))))
+    for command in mentions():
+        if is_whole(command):
+            found.setdefault(command.text, command)
+    return list(found.values())
+
+
+@cache
+def small_digits() -> Task:
+    """The embedded task with a few of its samples."""
+    task = load_task("digits")
+    assert task.source_test is not None
+    assert task.target_test is not None
+
+    def few(domain: Domain) -> Domain:
+        return domain.subset(torch.arange(60) * len(domain) // 60)
+
+    return replace(
+        task,
+        source=few(task.source),
+        source_test=few(task.source_test),
+        target=few(task.target),
+        target_test=few(task.target_test),
+    )
+
+
+def small_task(name: str, data: Path | None = None) -> Task:
+    return small_digits() if name == "digits" else load_task(name, data)
+
+
+def quick(*arguments: object) -> None:
+    assert main([str(argument) for argument in arguments]) == 0
+
+
+def furnish(folder: Path) -> Path:
+    """Small files and small runs under the names that the pages use."""
+    write_files(folder)
+    short = ("--iterations", 2, "--batch-size", 4, "--log-every", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("vmt.cli.train.load_task", small_task)
+        own = ("--source", "labelled/", "--target", "unlabelled/", "--keep-best", "im", "--tensorboard")
+        quick("train", *own, "--out", "runs/mine", *short)
+        quick(
+            "train", "--source", "table.csv", "--target", "big.csv", "--label", "species", "--out", "runs/table", *short
+        )
+        quick("train", "mnist-svhn", "--data", "DATA", "--out", "runs/m2s", "--net", "tiny", *short)
+        quick("train", "digits", "--out", "runs/demo/vmt", *short)
+        quick("export", "runs/mine")
+        quick("data", "build", "syn", "--data", "DATA", "--count", 40, "--test-count", 10, "--workers", 1)
+    runs = folder / "runs"
+    for name in ("a", "b", "c", "d", "lower", "mine-0", "mine-1"):
+        shutil.copytree(runs / "mine", runs / name)
+    shutil.copy(runs / "m2s" / "model.safetensors", folder)
+    shutil.copy(runs / "table" / "model.safetensors", folder / "table.safetensors")
+    shutil.copy(runs / "mine" / "model.onnx", folder)
+    return folder
+
+
+def write_files(folder: Path) -> None:
+    data = folder / "DATA"
+    for write in (files.write_mnist, files.write_svhn, files.write_cifar10, files.write_stl10, files.write_usps):
+        write(data)
+    files.write_syn(data)
+    files.write_photographs(data)
+    for name in ("labelled", "labelled-target", "checked", "held-out"):
+        pictures.class_folders(folder / name)
+    pictures.heap(folder / "unlabelled")
+    pictures.heap(folder / "folder", count=5)
+    for name in ("picture.png", "seven.png", "three.jpg", "photo.jpg"):
+        pictures.save(folder / name, pictures.picture(0))
+    (folder / "list.csv").write_text("path\npicture.png\nphoto.jpg\n")
+    colour, y = files.images(40, 32, 32, 3), files.labels(40)
+    for name in ("images", "more", "mine"):
+        np.savez(folder / f"{name}.npz", x=colour)
+    np.savez(folder / "labelled.npz", x=colour, y=y)
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        np.savez(folder / f"{name}.npz", x=random.normal(size=(40, 5)).astype(np.float32), y=np.arange(40) % 2)
+    columns = [f"c{i}" for i in range(8)]
+    rows = [[f"{value:.3f}" for value in row] for row in random.normal(size=(40, 8))]
+    write_csv(folder / "table.csv", [*columns, "species"], [[*row, "ab"[i % 2]] for i, row in enumerate(rows)])
+    write_csv(folder / "big.csv", ["id", *columns], [[str(i), *row] for i, row in enumerate(rows)])
+    (folder / "fonts").mkdir()
+    shutil.copy(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", folder / "fonts")
+
+
+def write_csv(path: Path, header: list[str], rows: list[list[str]]) -> None:
+    path.write_text("\n".join(",".join(row) for row in [header, *rows]) + "\n")

@@ -1,0 +1,189 @@
+"""Every command on the pages is run: on small data, with few iterations, in this process.
+
+A page with a command that no rule fits fails here, and so does a rule that no command needs.
+"""
+
+import argparse
+import functools
+import glob
+import hashlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.documented import PROGRAMS, ROOT, Command, all_commands, furnish, mentions, small_task
+from tests.file_server import Behaviour, serving
+from tests.test_golden import FIXTURE
+from vmt.cli import data as data_command
+from vmt.cli.main import build_parser, main
+from vmt.data.download import Remote
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How commands that begin like this are made small."""
+
+    pattern: str
+    more: str = ""
+    """Flags put behind those of the page, where the last one of a kind holds."""
+    swap: tuple[str, str] | None = None
+    """A name of the page, and the one that it has in the folder of the tests."""
+    instead: Callable[[Command], None] | None = None
+    """What is done instead of running it, and why that has to do."""
+    why: str = ""
+
+
+def asked_of_make(command: Command) -> None:
+    """`make` itself says what it would run; a name that it does not know fails."""
+    done = subprocess.run(
+        [*shlex.split(command.text), "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def installable(command: Command) -> None:
+    """What pip is asked for is this package with extras that it has, or something that it depends on."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *(name for extra in extras.values() for name in extra)]
+    known = {re.split(r"[<>=\[]", name)[0] for name in needed}
+    for wanted in shlex.split(command.text)[2:]:
+        name, _, named = wanted.rstrip("]").partition("[")
+        assert name in {".", "-e", "vmt", *known}, f"{wanted} is not a dependency of this package"
+        assert set(filter(None, named.split(","))) <= extras.keys(), f"{wanted}: there is no such extra"
+
+
+def compared_elsewhere(command: Command) -> None:
+    assert (ROOT / shlex.split(command.text)[-1]).samefile(FIXTURE)
+
+
+def in_an_extra(command: Command) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert command.text.split()[0] in extras
+
+
+def parsed(command: Command) -> None:
+    build_parser().parse_args(shlex.split(command.text)[1:])
+
+
+SHORT = "--iterations 2 --batch-size 4 --log-every 1 --device cpu"
+SYN = "--count 20 --test-count 10 --workers 1"
+RULES = (
+    Rule(r"vmt demo", "--iterations 2"),
+    Rule(r"vmt train --resume"),
+    Rule(r"vmt train .*--dirt-t", f"{SHORT} --dirt-t-iterations 2 --interval 1"),
+    Rule(r"vmt train", SHORT),
+    Rule(r"vmt select runs/\*", swap=("runs/*", "runs/[abc]")),
+    Rule(r"vmt (predict|evaluate) model.safetensors .*table.csv", swap=("model.safetensors", "table.safetensors")),
+    Rule(r"vmt (predict|evaluate|export|methods|tasks|select)"),
+    Rule(r"vmt report"),
+    Rule(r"(find|cut) .* \| vmt predict"),
+    Rule(r"vmt data download"),
+    Rule(r"vmt data build mnistm"),
+    Rule(r"vmt data build syn .*--fonts", SYN, swap=("/usr/share/fonts", "fonts")),
+    Rule(r"vmt data build syn", SYN),
+    Rule(r"vmt paper run .*--budget 60", "--budget 0.0005 --evaluate-every 1"),
+    # The others end before their first run, which is what tests/test_paper.py is about.
+    Rule(r"vmt paper run", "--budget 0"),
+    Rule(r"vmt paper figure", instead=parsed, why="it draws from the models of finished runs of 40,000 iterations"),
+    Rule(r"vmt paper (list|show|pages)"),
+    Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
+    Rule(r"python -m tests\.golden", instead=compared_elsewhere, why="tests/test_golden.py makes this comparison"),
+    Rule(r"make", instead=asked_of_make, why="it would run these tests again, or build an environment"),
+    Rule(r"tensorboard", instead=in_an_extra, why="it serves pages until it is stopped"),
+    Rule(r"pip install", instead=installable, why="it would change the environment that the tests run in"),
+)
+COMMANDS = all_commands()
+
+
+def rule_for(command: Command) -> Rule | None:
+    return next((rule for rule in RULES if re.match(rule.pattern + r"(?!\w)", command.text)), None)
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return furnish(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture
+def world(furnished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder, with the publishers' servers replaced by one on this machine."""
+    content = b"a published file"
+    checksum = "sha256:" + hashlib.sha256(content).hexdigest()
+    monkeypatch.chdir(furnished)
+    with serving(Behaviour(content)) as address:
+        local = {
+            name: (Remote(f"{name}/published.bin", (f"{address}/published.bin",), checksum),)
+            for name in data_command.SOURCES
+        }
+        here = functools.partial(data_command.download_sets, sources=local)
+        monkeypatch.setattr(data_command, "download_sets", here)
+        monkeypatch.setattr("vmt.cli.train.load_task", small_task)
+        monkeypatch.setattr("vmt.engine.bench.BLOCKS_ON_CPU", 2)
+        yield furnished
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_it_runs(command: Command, world: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = rule_for(command)
+    assert rule is not None, f"no rule says how to run this: {command}"
+    if rule.instead is not None:
+        rule.instead(command)
+        return
+    text = command.text.replace(*rule.swap) if rule.swap else command.text
+    before, stage = stage_of_ours(text)
+    if before:
+        piped = subprocess.run(before, shell=True, capture_output=True, check=True, cwd=world).stdout
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+    arguments = shlex.split(stage)[1:]
+    arguments = [name for word in arguments for name in (sorted(glob.glob(word)) or [word])]
+    arguments += shlex.split(rule.more)
+    # A run or a set that is there is never written over.
+    if arguments[0] in ("train", "demo") and "--resume" not in arguments:
+        arguments += ["--out", f"out/{COMMANDS.index(command)}"]
+    if arguments[:3] == ["data", "build", "syn"] and "--out" not in arguments:
+        for built in (world / "DATA" / "syn").glob("recreated_*"):
+            built.unlink()
+    assert main(arguments) == 0
+
+
+def stage_of_ours(text: str) -> tuple[str, str]:
+    """What comes before our command in a pipe, and our command; what comes after it is left out."""
+    stages = text.split(" | ")
+    first = next(i for i, stage in enumerate(stages) if stage.split()[0] in PROGRAMS)
+    return " | ".join(stages[:first]), stages[first]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.pattern)
+def test_every_rule_is_needed(rule: Rule) -> None:
+    assert any(rule_for(command) is rule for command in COMMANDS)
+    assert bool(rule.instead) == bool(rule.why), "what is not run needs a reason"
+
+
+@pytest.mark.parametrize("mention", mentions(), ids=str)
+def test_commands_in_running_text_exist(mention: Command) -> None:
+    """Often without all of their arguments, so they are only looked up: the command, and each flag."""
+    if not mention.text.startswith("vmt "):
+        assert rule_for(mention)
+        return
+    parser: argparse.ArgumentParser = build_parser()
+    words = shlex.split(mention.text)[1:]
+    while words and words[0].islower() and (inner := commands_below(parser)):
+        assert words[0] in inner, f"there is no {parser.prog} {words[0]} ({mention})"
+        parser = inner[words.pop(0)]
+    for word in words:
+        if word.startswith("--"):
+            assert word in parser._option_string_actions, f"{parser.prog} has no {word} ({mention})"
+
+
+def commands_below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next((dict(action.choices) for action in actions), {})
