@@ -2,16 +2,19 @@
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 
 import vmt as package
 from tests.own_data import vmt, write_blobs
 from tests.own_pictures import CLASSES, class_folders, heap
+from tests.test_docs import ROOT, blocks
 from vmt.cli.main import main
 from vmt.nets.own import factory_name
 from vmt.nets.spec import NetSpec
@@ -157,6 +160,13 @@ def test_what_is_wrong_is_said_before_anything_is_written(
     assert len(said.strip().splitlines()) == 1
     assert says in said
     assert not (here / "run").exists()
+
+
+def test_the_function_of_the_documentation(here: Path) -> None:
+    (block,) = (block for block in blocks(ROOT / "docs" / "own-data.md") if "def make" in block)
+    (here / "mine" / "documented.py").write_text(textwrap.dedent(block))
+    taps = NetSpec("mine.documented:make", (3, 28, 28), 10).build()(torch.zeros(4, 3, 28, 28))
+    assert tuple(taps["logits"].shape) == (4, 10)
 
 
 def test_the_ways_to_write_a_name() -> None:
