@@ -157,6 +157,7 @@ def test_vectors_and_no_labels(tmp_path: Path) -> None:
         (0.7, 0.9, "Yes: adaptation helped", "good"),
         (0.9, 0.7, "No: adaptation made it worse", "bad"),
         (0.80, 0.82, "Cannot tell", "watch"),
+        (0.30, 0.34, "no better than guessing", "bad"),
     ],
 )
 def test_the_verdict(tmp_path: Path, lower: float, mine: float, words: str, tone: str) -> None:

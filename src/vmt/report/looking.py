@@ -94,7 +94,8 @@ def flat_map(hidden: Floats, how: str) -> tuple[Floats | None, str]:
         if s.size:
             name += f" (first two directions, {(s[:2] ** 2).sum() / (s**2).sum():.0%} of the variance)"
     low, high = points.min(0), points.max(0)
-    side = float((high - low).max()) or 1.0
+    # Lengths mean something along principal components; in t-SNE the map may fill its square.
+    side = np.where(high > low, high - low, 1.0) if name.startswith("t-SNE") else (float((high - low).max()) or 1.0)
     return ((points - (low + high) / 2) / side + 0.5).astype(np.float32), name
 
 

@@ -85,6 +85,8 @@ def headline(
         return "The lower bound: trained without the target.", UNKNOWN
     if run.kind == "upper":
         return "The upper bound: trained on target labels.", UNKNOWN
+    if mine is not None and mine["low"] <= 1 / max(2, len(run.last["target"]["predicted_share"])):
+        return f"No{so_far}: it is no better than guessing.", BAD
     if gain is not None:
         if gain["low"] > 0:
             return f"Yes{so_far}: adaptation helped.", GOOD
