@@ -2,17 +2,11 @@
 
 import csv
 import json
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from torch.utils.data import DataLoader, TensorDataset
 
-import vmt as vmt_package
 from tests.own_pictures import CLASSES, class_folders, giant_png, heap, picture, save
-from tests.test_docs import ROOT, blocks
 from vmt.cli.main import main
 from vmt.model import load
 
@@ -78,25 +72,6 @@ def test_a_table_to_a_model(tmp_path: Path) -> None:
     flags = ["--label", "answer", "--out", tmp_path / "run", "--iterations", 3, "--batch-size", 8]
     assert vmt("train", "--source", tmp_path / "a.csv", "--target", tmp_path / "b.csv", *flags) == 0
     assert tuple(load(tmp_path / "run").classes) == ("no way", "да")
-
-
-def test_the_python_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class_folders(tmp_path / "labelled")
-    heap(tmp_path / "unlabelled")
-    x = np.stack([picture(i % 3, i) for i in range(30)])
-    dataset = [(pixels, i % 3) for i, pixels in enumerate(x)]
-    loader = DataLoader(TensorDataset(torch.from_numpy(x), torch.full((30,), -1)), 8)
-    short = partial(vmt_package.adapt, iterations=2, net="tiny", batch_size=8, device="cpu", progress=False)
-    monkeypatch.setattr(vmt_package, "adapt", short)
-    monkeypatch.chdir(tmp_path)
-    names = {"vmt": vmt_package, "dataset": Classed(dataset), "loader": loader}
-    for block in blocks(ROOT / "docs" / "own-data.md"):
-        exec(block, names)
-        assert tuple(names["model"].classes) == CLASSES  # type: ignore[attr-defined]
-
-
-class Classed(list[object]):
-    classes = CLASSES
 
 
 def bad_target(folder: Path, fault: str) -> None:

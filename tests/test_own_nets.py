@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import torch
 from safetensors import safe_open
 
 import vmt as package
+from tests.documented import ROOT, blocks
 from tests.own_data import vmt, write_blobs
 from tests.own_pictures import CLASSES, class_folders, heap
-from tests.test_docs import ROOT, blocks
 from vmt.cli.main import main
 from vmt.nets.own import factory_name
 from vmt.nets.spec import NetSpec
@@ -31,6 +30,9 @@ def make(classes, shape, width=6):
 
 def dense(classes, shape):
     return nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, classes))
+
+def lazy(classes, shape):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(9), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(classes))
 
 def convolution(classes, shape):
     return nn.Sequential(nn.Conv2d(7, 4, 3), nn.Flatten(), nn.Linear(4, classes))
@@ -162,9 +164,15 @@ def test_what_is_wrong_is_said_before_anything_is_written(
     assert not (here / "run").exists()
 
 
+def test_lazy_layers_learn_their_sizes(here: Path) -> None:
+    network = NetSpec("mine.nets:lazy", (3, 8, 8), 4).build()
+    assert tuple(network(torch.zeros(2, 3, 8, 8))["logits"].shape) == (2, 4)
+    assert not network.one_by_one
+
+
 def test_the_function_of_the_documentation(here: Path) -> None:
-    (block,) = (block for block in blocks(ROOT / "docs" / "own-data.md") if "def make" in block)
-    (here / "mine" / "documented.py").write_text(textwrap.dedent(block))
+    (block,) = (block for block in blocks(ROOT / "docs" / "own-data.md", "python") if "def make" in block)
+    (here / "mine" / "documented.py").write_text(block)
     taps = NetSpec("mine.documented:make", (3, 28, 28), 10).build()(torch.zeros(4, 3, 28, 28))
     assert tuple(taps["logits"].shape) == (4, 10)
 

@@ -106,11 +106,13 @@ def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Sta
     """A network of stages, tried on two samples."""
     if not isinstance(module, nn.Module):
         raise InputError(f"{name} returned a {type(module).__name__}: return an nn.Module.")
-    network = module if isinstance(module, Staged) else from_module(module, classes)
-    network.eval()
+    samples = torch.zeros(2, *shape)
     try:
         with torch.no_grad():
-            logits = network(torch.zeros(2, *shape))["logits"]
+            if any(nn.parameter.is_lazy(p) for p in module.parameters()):
+                module.eval()(samples)  # so that lazy layers learn their sizes
+            network = module if isinstance(module, Staged) else from_module(module.train(), classes)
+            logits = network.eval()(samples)["logits"]
     except InputError:
         raise
     except Exception as error:
