@@ -13,9 +13,10 @@ from vmt.errors import InputError
 from vmt.paper.tables import M2S
 from vmt.run import DataSpec
 from vmt.train.checkpoint import write_atomically
+from vmt.train.config import torch_device
 
-# Samples of each test set, or pairs, that a CPU draws in minutes.
-SAMPLES = {"tsne": 1000, "gradient-norms": 200, "accuracy-over-time": 0}
+# Samples of each test set, or pairs, that are done in a few minutes on a CPU and on a GPU.
+SAMPLES = {"tsne": (500, 500), "gradient-norms": (50, 2000), "accuracy-over-time": (0, 0)}
 TITLE = "MNIST → SVHN"
 
 
@@ -29,7 +30,12 @@ def add_figure(actions: Any) -> argparse.ArgumentParser:
     parser.add_argument("figure", choices=list(SAMPLES), help="which one")
     parser.add_argument("--data", help="folder of the official files")
     parser.add_argument("--out", type=Path, help="its file; a .svg (or .pdf) and a .png (default: figures/FIGURE.svg)")
-    parser.add_argument("--samples", type=int, metavar="N", help="test samples of a domain, or pairs; 0 takes all")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="test samples of a domain, or pairs; 0 takes all (default: what is done in minutes)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="the seed of the runs (default: 0)")
     parser.add_argument(
         "--instance-norm",
@@ -109,7 +115,7 @@ def samples_of(arguments: argparse.Namespace) -> Task:
 
 def samples(arguments: argparse.Namespace) -> int:
     if arguments.samples is None:
-        return SAMPLES[arguments.figure]
+        return SAMPLES[arguments.figure][torch_device(arguments.device).type != "cpu"]
     if arguments.samples < 0:
         raise InputError(f"--samples {arguments.samples}: give a number of samples, or 0 for all.")
     return int(arguments.samples)

@@ -20,7 +20,8 @@ def draw_clouds(clouds: Mapping[str, Cloud | None], classes: Sequence[str], titl
     figure = new_figure((2.9 * len(clouds), 6.4), title)
     axes = figure.subplots(2, len(clouds), squeeze=False)
     for column, (label, cloud) in enumerate(clouds.items()):
-        axes[0][column].set_title(label, fontsize=10, color=INK)
+        known = "" if cloud is None else f": {cloud.accuracy:.0%} of target right"
+        axes[0][column].set_title(label + known, fontsize=9, color=INK)
         for row in (0, 1):
             frame(axes[row][column], cloud is None)
         if cloud is not None:
@@ -158,6 +159,6 @@ def save(figure: Any, out: Path) -> list[Path]:
         # The same picture is the same file: no date, no random names in it.
         dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
         with matplotlib.rc_context({"svg.hashsalt": "vmt"}):
-            figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=dated)
+            figure.savefig(content, format=path.suffix[1:], dpi=120, metadata=dated)
         write_atomically(path, content.getvalue())
     return targets(out)

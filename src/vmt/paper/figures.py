@@ -102,13 +102,14 @@ def tested(task: Task) -> tuple[Domain, Domain]:
 
 
 @torch.inference_mode()
-def last_hidden(model: Model, x: Tensor) -> Array:
-    """What the last dense layer sees of each stored sample."""
+def last_hidden(model: Model, x: Tensor) -> tuple[Array, NDArray[np.int64]]:
+    """What the last dense layer sees of each stored sample, and what it makes of it."""
     network = model.network.eval()
     device = next(network.parameters()).device
-    parts = [network(model.preprocess(part.to(device)), exit="hidden")["hidden"] for part in torch.split(x, 500)]
-    features: Array = torch.cat(parts).float().flatten(1).cpu().numpy()
-    return features
+    taps = [network(model.preprocess(part.to(device))) for part in torch.split(x, 500)]
+    features: Array = torch.cat([each["hidden"] for each in taps]).float().flatten(1).cpu().numpy()
+    predicted: NDArray[np.int64] = torch.cat([each["logits"] for each in taps]).argmax(1).cpu().numpy()
+    return features, predicted
 
 
 def embedded(features: Array, seed: int) -> Array:
@@ -128,6 +129,8 @@ class Cloud:
     classes: NDArray[np.int64]
     source: int
     """How many are of the source."""
+    accuracy: float
+    """How many of the others the model gets right."""
 
 
 def clouds(
@@ -141,8 +144,9 @@ def clouds(
     result = {}
     for label, model in models.items():
         say(f"t-SNE of {label}: {len(source)} samples of {source.name} and {len(target)} of {target.name}")
-        features = np.concatenate([last_hidden(model, domain.x) for domain in (source, target)])
-        result[label] = Cloud(embedded(features, seed), classes, len(source))
+        (of_source, _), (of_target, predicted) = (last_hidden(model, domain.x) for domain in (source, target))
+        right = float((predicted == target.y.numpy()).mean())
+        result[label] = Cloud(embedded(np.concatenate([of_source, of_target]), seed), classes, len(source), right)
     return result
 
 

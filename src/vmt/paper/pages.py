@@ -14,7 +14,7 @@ GENERATED = "<!-- Written by `vmt paper pages`; a test compares it with the resu
 FIGURES: dict[str, tuple[str, str]] = {
     "tsne": (
         "The last hidden layer",
-        "t-SNE of what the last dense layer sees, MNIST → SVHN without instance norm: 1,000 samples of each test set. "
+        "t-SNE of what the last dense layer sees, MNIST → SVHN without instance norm: 500 samples of each test set. "
         "Above by domain (source red, target blue, as in the paper), below by class. The paper has a fifth panel, "
         "VADA + DIRT-T.",
     ),
