@@ -65,6 +65,20 @@ def test_a_method_that_trains_on_target_labels_says_so(tmp_path: Path, capsys: p
     assert not (tmp_path / "cache").exists()
 
 
+def test_one_unreadable_picture_in_a_thousand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = class_folders(tmp_path / "a", 4), heap(tmp_path / "b", 1000)
+    (target / "417.png").write_bytes((target / "417.png").read_bytes()[:90])
+    run = tmp_path / "run"
+    assert vmt("train", "--source", source, "--target", target, "--out", run, *SHORT) == 0
+    said = capsys.readouterr().out
+    assert "1 of the 1000 pictures of" in said
+    assert "417.png (damaged)" in said
+    assert "999 of the target to train on" in said
+    assert vmt("predict", run, target, "--out", tmp_path / "out.csv") == 0
+    assert "417.png (damaged)" in capsys.readouterr().err
+    assert len((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()) == 1000
+
+
 def test_a_table_to_a_model(tmp_path: Path) -> None:
     for name, shift in (("a.csv", 0), ("b.csv", 1)):
         rows = "".join(f"{i % 7 + shift},{i % 3},{'да' if i % 2 else 'no way'}\n" for i in range(40))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.own_pictures import CLASSES, class_folders, giant_png, heap, picture, save
 from vmt.data import cache as cache_module
@@ -84,8 +85,10 @@ def test_mixed_sizes_and_modes(tmp_path: Path) -> None:
     for number, name in enumerate(CLASSES):
         save(tmp_path / "a" / name / "rgba.png", picture(number, 2, (12, 12), 4))
         save(tmp_path / "a" / name / "photo.jpg", picture(number, 3, (40, 30)))
+        palette = Image.fromarray(picture(number, 4, (16, 20))).convert("P", palette=Image.Palette.ADAPTIVE)
+        palette.save(tmp_path / "a" / name / "with a palette.gif")
     mixed = read_own(tmp_path / "a")
-    assert tuple(mixed.domain.x.shape) == (12, 3, 16, 20)
+    assert tuple(mixed.domain.x.shape) == (15, 3, 16, 20)
     assert mixed.classes == CLASSES
     np.testing.assert_allclose(mixed.domain.x[0].float(), mixed.domain.x[1].float(), atol=1)
 
