@@ -1,5 +1,6 @@
 """From log records to curves, each with a few words on what it should look like."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -192,6 +193,7 @@ def charts_for(names: Sequence[str], classes: int | None = None) -> list[dict[st
     charts.sort(key=lambda chart: (places.get(chart.key, len(places)), chart.key))
     made = [asdict(chart) for chart in charts]
     for chart in made:
+        chart["should"] = re.sub(r"(\d) %", "\\1\u00a0%", chart["should"])
         if chart["key"] == "target/entropy" and classes:
             chart["lines"] = [(log(classes), "knows nothing")]
     return made

@@ -68,7 +68,7 @@ def look(network: Staged, x: Tensor, preprocess: Preprocess, tick: Callable[[int
         taps = network(preprocess(part.to(device)))
         probability, label = taps["logits"].float().softmax(1).max(1)
         predicted.append(label.cpu())
-        confidence.append(probability.cpu())
+        confidence.append(probability.nan_to_num().cpu())
         hidden.append(taps[hidden_tap].float().flatten(1).cpu())
         tick(len(part))
     return Seen(torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), torch.cat(hidden).numpy())

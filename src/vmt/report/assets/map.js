@@ -106,6 +106,7 @@ function mark(pen, [x, y], n, ink) {
 function nameClasses(pen, place, ink) {
   const groups = new Map();
   run().map.forEach((point, n) => { if (isShown(n)) groups.set(classOf(n), [...(groups.get(classOf(n)) ?? []), point]); });
+  if (groups.size > 25) return;
   pen.font = "600 13px system-ui, sans-serif";
   pen.textAlign = "center";
   pen.textBaseline = "middle";
