@@ -24,8 +24,8 @@ def add_figure(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         "figure",
         help="draw a figure of the paper",
-        description="tsne: the last hidden layer of four systems. gradient-norms: in between samples, VADA against "
-        "VMT. accuracy-over-time: VAT against VMT. The first two need the runs' models and --data, the third results.",
+        description="The last hidden layer of four systems (tsne), gradient norms in between samples of VADA and VMT, "
+        "or the accuracy over time of VAT and VMT. The first two need the runs' models and --data, the third results.",
     )
     parser.add_argument("figure", choices=list(SAMPLES), help="which one")
     parser.add_argument("--data", help="folder of the official files")

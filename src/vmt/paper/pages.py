@@ -146,8 +146,15 @@ def run_line(record: Mapping[str, Any], experiment: Experiment, link: str) -> st
     note = f"; {record['note']}" if record.get("note") else ""
     return (
         f"| [{name}]({link}/{name}.json) | {', '.join(reached)}{note} | {minutes} | {hardware}, torch "
-        f"{environment.get('torch')} | {environment.get('commit')} |"
+        f"{environment.get('torch')} | {commits(environment)} |"
     )
+
+
+def commits(environment: Mapping[str, Any]) -> str:
+    """What a run began with and, where that was another, what it ended with."""
+    ended = environment.get("ended_on", {}).get("commit")
+    began = environment.get("commit")
+    return f"{began}" if ended in (None, began) else f"{began}, then {ended}"
 
 
 def figures(out: Path) -> str:
