@@ -17,6 +17,7 @@ version = release = vmt.__version__
 extensions = ["mathml", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 # README.md is the page that GitHub shows for this folder; index.md takes it in.
 exclude_patterns = ["README.md", "_*"]
+smartquotes = False  # they make – of --
 nitpicky = True
 # Names of other projects. Their inventories are on the network, and this builds without one.
 nitpick_ignore_regex = [

@@ -131,7 +131,7 @@ def passed_on(each: Pass, update: Update) -> str:
 def command_pages() -> str:
     parts = [
         "# The command line",
-        "`vmt COMMAND --help` prints the same. Bad input ends in one sentence and exit code 2; Ctrl-C and `kill` save "
+        "`vmt COMMAND --help` prints the same, and `vmt --version` the version. Bad input ends in one sentence and exit code 2; Ctrl-C and `kill` save "
         "first, with exit code 130.",
         *commands(build_parser()),
     ]
@@ -167,7 +167,7 @@ def section(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
         if heading:
             yield f"**{heading}**"
         if actions:
-            yield "\n".join(["| | |", "|---|---|", *(row(parser, action) for action in actions)])
+            yield "\n".join(["| argument | meaning |", "|---|---|", *(row(parser, action) for action in actions)])
 
 
 def worth_saying(action: argparse.Action) -> bool:

@@ -5,6 +5,7 @@ import io
 import re
 import shlex
 import shutil
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,8 +23,14 @@ from vmt.data import Domain, Task, load_task
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 PROGRAMS = ("vmt", "make", "python", "pip", "tensorboard")
+NETS = """from torch import nn
+
+
+def make(classes, shape):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(20), nn.ReLU(), nn.Dropout(), nn.Linear(20, classes))
+"""
 # In these every line is a command; in a plain block, those that begin with a program.
 SHELLS = ("bash", "sh", "shell")
 
@@ -37,21 +44,26 @@ class Command:
         return f"{self.page}: {self.text}"
 
 
+def fences(page: Path) -> Iterator[tuple[str, str]]:
+    """Language and content of every block."""
+    for _, language, body in FENCE.findall(page.read_text()):
+        yield language, textwrap.dedent(body)
+
+
 def blocks(page: Path, *languages: str) -> list[str]:
-    return [body for language, body in FENCE.findall(page.read_text()) if language in languages]
+    return [body for language, body in fences(page) if language in languages]
 
 
 def commands_of(page: Path) -> Iterator[str]:
     """The commands of a page's blocks, without prompts, comments and what they are piped into."""
-    for language, body in FENCE.findall(page.read_text()):
-        body = body.replace("\\\n", " ")
-        for line in body.splitlines():
+    for language, body in fences(page):
+        for line in body.replace("\\\n", " ").splitlines():
             if language == "console":
                 if line.startswith("$ "):
                     yield bare(line[2:])
                 continue
             written = language in SHELLS and line.strip() and not line.startswith("#")
-            if written or (language == "" and line.split(" ")[0] in PROGRAMS):
+            if written or (language == "" and any(stage.split(" ")[0] in PROGRAMS for stage in line.split(" | "))):
                 yield bare(line)
 
 
@@ -75,7 +87,7 @@ def is_whole(command: Command) -> bool:
     program, *arguments = shlex.split(command.text)
     if program != "vmt":
         return True
-    if len(arguments) < 2 or re.search(r"\b(?!DATA)[A-Z_]+\b", command.text):
+    if len(arguments) < 2 or re.search(r"\b(?!DATA)[A-Z_]+\b|…", command.text):
         return False
     try:
         with contextlib.redirect_stderr(io.StringIO()):
@@ -139,13 +151,14 @@ def furnish(folder: Path) -> Path:
         quick("train", "mnist-svhn", "--data", "DATA", "--out", "runs/m2s", "--net", "tiny", *short)
         quick("train", "digits", "--out", "runs/demo/vmt", *short)
         quick("export", "runs/mine")
-        quick("data", "build", "syn", "--data", "DATA", "--count", 40, "--test-count", 10, "--workers", 1)
+        quick("data", "build", "syn", "--data", "DATA", "--count", 100, "--test-count", 10, "--workers", 1)
     runs = folder / "runs"
-    for name in ("a", "b", "c", "d", "lower", "mine-0", "mine-1"):
+    for name in ("a", "b", "c", "d", "firm", "lower", "mine-0", "mine-1"):
         shutil.copytree(runs / "mine", runs / name)
     shutil.copy(runs / "m2s" / "model.safetensors", folder)
     shutil.copy(runs / "table" / "model.safetensors", folder / "table.safetensors")
     shutil.copy(runs / "mine" / "model.onnx", folder)
+    shutil.copy(runs / "mine" / "model.onnx", folder / "mine.onnx")
     return folder
 
 
@@ -155,10 +168,12 @@ def write_files(folder: Path) -> None:
         write(data)
     files.write_syn(data)
     files.write_photographs(data)
-    for name in ("labelled", "labelled-target", "checked", "held-out"):
+    for name in ("labelled", "labelled-target", "checked", "held-out", "a"):
         pictures.class_folders(folder / name)
-    pictures.heap(folder / "unlabelled")
-    pictures.heap(folder / "folder", count=5)
+    for name in ("unlabelled", "b"):
+        pictures.heap(folder / name)
+    for name in ("folder", "new-pictures"):
+        pictures.heap(folder / name, count=5)
     for name in ("picture.png", "seven.png", "three.jpg", "photo.jpg"):
         pictures.save(folder / name, pictures.picture(0))
     (folder / "list.csv").write_text("path\npicture.png\nphoto.jpg\n")
@@ -169,6 +184,8 @@ def write_files(folder: Path) -> None:
     random = np.random.default_rng(0)
     for name in ("a", "b"):
         np.savez(folder / f"{name}.npz", x=random.normal(size=(40, 5)).astype(np.float32), y=np.arange(40) % 2)
+    (folder / "mine").mkdir()
+    (folder / "mine" / "nets.py").write_text(NETS)
     columns = [f"c{i}" for i in range(8)]
     rows = [[f"{value:.3f}" for value in row] for row in random.normal(size=(40, 8))]
     write_csv(folder / "table.csv", [*columns, "species"], [[*row, "ab"[i % 2]] for i, row in enumerate(rows)])

@@ -75,7 +75,7 @@ def parsed(command: Command) -> None:
 
 
 SHORT = "--iterations 2 --batch-size 4 --log-every 1 --device cpu"
-SYN = "--count 20 --test-count 10 --workers 1"
+SYN = "--count 100 --test-count 10 --workers 1"
 RULES = (
     Rule(r"vmt demo", "--iterations 2"),
     Rule(r"vmt train --resume"),
