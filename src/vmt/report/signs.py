@@ -52,6 +52,8 @@ def source_sign(run: Record) -> list[Sign]:
     now, best = values[-1], max(values)
     if run.kind == "upper":
         return [Sign(UNKNOWN, f"Source accuracy {percent(now)}; this method is not trained on the source.")]
+    if best <= 2 / len(run.last["target"]["predicted_share"]) and best < 0.5:
+        return [Sign(BAD, f"Source accuracy never rose above {percent(best)}: the model has not learned its task.")]
     if now < 0.6 * best:
         return [Sign(BAD, f"Source accuracy fell from {percent(best)} to {percent(now)}: the model forgets its task.")]
     if now < best - 0.1:

@@ -103,7 +103,7 @@ def headline(
 def gap(run: Record, gain: Mapping[str, Any], others: Sequence[Record]) -> list[str]:
     upper = [o for o in others if o.kind == "upper" and o.same_data == run.same_data]
     top = accuracy_of(upper[0]) if upper else None
-    if top is None or run.kind != "adapted" or top["value"] <= gain["base"]["value"]:
+    if top is None or run.kind != "adapted" or gain["value"] <= 0 or top["value"] <= gain["base"]["value"]:
         return []
     closed = gain["value"] / (top["value"] - gain["base"]["value"])
     way = f"{100 * closed:.0f}\u00a0% of the way"
@@ -153,8 +153,9 @@ def whole(runs: Sequence[Record], judged: Sequence[Mapping[str, Any]]) -> dict[s
         "failed": tones.count(BAD),
         "have nothing to be compared with": tones.count(UNKNOWN),
     }
+    each = [f"{runs[i].method} in {runs[i].folder.name}: {judged[i]['headline']}" for i in adapted[:8]]
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     if any(accuracy_of(runs[i]) for i in adapted):
         notes.append("Taking the best of several runs by this accuracy makes it look better than it is.")
     tone = GOOD if counts["helped"] == len(adapted) else BAD if counts["failed"] == len(adapted) else UNKNOWN
-    return {"headline": f"Of {len(adapted)} runs, {told}.", "tone": tone, "sentences": notes}
+    return {"headline": f"Of {len(adapted)} runs, {told}.", "tone": tone, "sentences": [*each, *notes]}

@@ -58,7 +58,7 @@ function confusionTable({ matrix, largest }) {
       }));
     });
     parts.push(scrolling("Confusion matrix", el("table", { class: "confusion" },
-      el("caption", {}, "Rows are true classes, columns predictions; the diagonal (framed) is right"),
+      el("caption", {}, el("span", { class: "held" }, "Rows are true classes, columns predictions; the diagonal (framed) is right")),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "true ↓ predicted →"), ...names.map((_, k) => el("th", { scope: "col" }, called(k))))),
       el("tbody", {}, ...cells))));
   } else parts.push(el("p", { class: "hint" }, `With ${names.length} classes the whole matrix cannot be read; these are its largest mistakes.`));

@@ -79,7 +79,7 @@ function tick(text, id, checked, changed) {
 /** A table from a caption, headings and rows; the first cell of a row is its heading. */
 function table(caption, headings, rows, kind = "") {
   return el("table", { class: kind },
-    caption ? el("caption", {}, caption) : null,
+    caption ? el("caption", {}, el("span", { class: "held" }, caption)) : null,
     el("thead", {}, el("tr", {}, ...headings.map((text) => el("th", { scope: "col" }, text)))),
     el("tbody", {}, ...rows.map(([first, ...rest]) =>
       el("tr", {}, el("th", { scope: "row" }, first), ...rest.map((cell) => el("td", {}, cell))))));
