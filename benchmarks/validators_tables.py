@@ -16,19 +16,30 @@ Look = dict[str, Any]
 BEGIN, END = "<!-- study: written by benchmarks/validators.py -->", "<!-- end of study -->"
 AMONG, DRAWS = 10, 4000
 RESAMPLES = 1000
+FIRST = 180  # the runs that suggested ami_source; what later ones say of it is not fitted to them
 WRONG = 0.6  # of held-out source samples right: below this, a run has lost even what it was taught
 
 
 def write_tables(records: Sequence[dict[str, Any]], docs: Path) -> None:
     """Put the tables between their marks in choosing.md, and the figure beside it."""
-    runs = [record for record in records if record["looks"]]
+    runs = [complete(record) for record in records if record["looks"]]
     path = docs / "choosing.md"
     text = path.read_text() if path.exists() else f"{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    study = "\n\n".join([summary(records), table(runs), checkpoints(runs)])
+    first, later = ([run for run in runs if (run["number"] >= FIRST) == fresh] for fresh in (False, True))
+    parts = [summary(records), f"The first {len(first)} runs:", table(first)]
+    if later:
+        parts += [f"The {len(later)} runs after them:", table(later)]
+    study = "\n\n".join([*parts, f"Moments of all {len(runs)} runs:", checkpoints(runs)])
     write_atomically(path, f"{before}{BEGIN}\n\n{study}\n\n{END}{after}".encode())
     draw(runs, docs / "choosing.png")
+
+
+def complete(run: dict[str, Any]) -> dict[str, Any]:
+    """A run with the product that the first of them were made without."""
+    looks = [{**look, "ami_source": look["class_ami"] * look["source_accuracy"]} for look in run["looks"]]
+    return {**run, "looks": looks}
 
 
 def summary(records: Sequence[dict[str, Any]]) -> str:
@@ -135,7 +146,7 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     from vmt.figures import COLOURS, GRID, INK, MUTED
 
     tasks = list(dict.fromkeys(run["task"] for run in runs))
-    figure = Figure(figsize=(9, 7), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(9, 7.4), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     panels = figure.subplots(3, 4, sharey=True).flatten()
     for axes, name in zip(panels, VALIDATORS, strict=False):
@@ -157,8 +168,6 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
             spine.set_color(GRID)
     for axes in panels[::4]:
         axes.set_ylabel("target accuracy (%)", fontsize=8)
-    for axes in panels[len(VALIDATORS) :]:
-        axes.axis("off")
     handles, labels = panels[0].get_legend_handles_labels()
-    panels[-1].legend(handles, labels, loc="center", frameon=False, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
     figure.savefig(path, dpi=110)

@@ -180,6 +180,16 @@ def test_class_ami(name: str) -> None:
     assert float(validators.class_ami(features, logits)) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["random", "few samples", "one class", "one class, N < K", "uniform", "certain"])
+def test_ami_source_is_the_product(name: str) -> None:
+    logits = CASES[name]
+    n, k = logits.shape
+    features, labels = random_logits(n, 3, seed=3), torch.arange(n) % k
+    right = mean([float(row.index(max(row)) == i % k) for i, row in enumerate(logits.tolist())])
+    expected = float(validators.class_ami(features, logits)) * right
+    assert float(validators.ami_source(features, logits, logits, labels)) == pytest.approx(expected, abs=1e-6)
+
+
 def test_kmeans_is_that_of_scikit_learn() -> None:
     features = random_logits(80, 4).double() + 4 * random_logits(3, 4, seed=1).double().repeat(27, 1)[:80]
     centres = class_centres(features, torch.arange(80) % 3, 3)

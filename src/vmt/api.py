@@ -64,7 +64,7 @@ def adapt(
         A folder for log and checkpoints, and whether to go on from what is there.
     config
         Any further field of :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``. With
-        ``keep_best="im"`` the model is the best one by that validator, not the last.
+        ``keep_best="ami_source"`` the model is the best one by that validator, not the last.
 
     Examples
     --------

@@ -46,7 +46,7 @@ class Config:
     """Unlabelled target samples, and source samples, that the label-free validators look at; 0 does without them."""
 
     keep_best: str = ""
-    """Also keep the best model by this validator, for example im; see docs/choosing.md."""
+    """Also keep the best model by this validator, for example ami_source; see docs/choosing.md."""
 
     checkpoint_every: int = 1000
     """Iterations between checkpoints. The last two are kept."""

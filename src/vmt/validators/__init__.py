@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vmt.errors import InputError
-from vmt.validators.clusters import adjusted_mutual_information, class_ami
+from vmt.validators.clusters import adjusted_mutual_information, ami_source, class_ami
 from vmt.validators.predictions import (
     agreement,
     bnm,
@@ -50,6 +50,7 @@ __all__ = [
     "Validator",
     "adjusted_mutual_information",
     "agreement",
+    "ami_source",
     "bnm",
     "check_name",
     "class_ami",
@@ -107,6 +108,11 @@ VALIDATORS: dict[str, Validator] = {
     "snd": Validator(snd, ("target",), "density of soft neighbourhoods"),
     "mano": Validator(mano, ("target",), "norm of normalised logits"),
     "class_ami": Validator(class_ami, ("target_features", "target"), "agreement of classes and clusters"),
+    "ami_source": Validator(
+        ami_source,
+        ("target_features", "target", "source", "source_labels"),
+        "agreement of classes and clusters × accuracy on held-out source",
+    ),
     "mixval": Validator(mixval, ("target", "mixed", "partner"), "steadiness on mixtures"),
     "agreement": Validator(agreement, ("target", "student"), "agreement of average and student"),
     "dev": Validator(
@@ -115,7 +121,8 @@ VALIDATORS: dict[str, Validator] = {
         "importance-weighted source risk, negative",
     ),
 }
-DEFAULT = "im"
+# Why: docs/choosing.md.
+DEFAULT = "ami_source"
 
 
 def scores(evidence: Evidence, leave_out: tuple[str, ...] = ()) -> dict[str, float | None]:

@@ -3,6 +3,8 @@ r"""Class-cluster AMI: do the predicted classes agree with the clusters that the
 import torch
 from torch import Tensor
 
+from vmt.validators.predictions import source_accuracy
+
 
 def class_ami(features: Tensor, logits: Tensor) -> Tensor:
     r"""Adjusted mutual information of :math:`\arg\max z_n` and k-means clusters of the features, at most 1.
@@ -17,6 +19,15 @@ def class_ami(features: Tensor, logits: Tensor) -> Tensor:
     features = features - features.mean(0)  # nearer to zero, fewer digits lost
     clusters = kmeans(features, class_centres(features, predicted, logits.shape[1]))
     return adjusted_mutual_information(contingency(predicted, clusters, logits.shape[1]))
+
+
+def ami_source(features: Tensor, logits: Tensor, source: Tensor, labels: Tensor) -> Tensor:
+    """:func:`class_ami` on the target × accuracy on held-out source samples, at most 1.
+
+    Each factor sees what fools the other: clusters say whether the classes fit the target, the source whether the
+    names of the classes are still right. Fooled where the names are right on the source and swapped on the target.
+    """
+    return class_ami(features, logits) * source_accuracy(source, labels)
 
 
 def class_centres(features: Tensor, predicted: Tensor, classes: int) -> Tensor:
