@@ -137,9 +137,10 @@ def test_without_data_the_page_says_so(runs: Path, tmp_path: Path, capsys: pytes
     assert data["runs"][0]["shares"] == {"source": None, "predicted": [0.4, 0.3, 0.3], "true": None, "logged": True}
 
 
-def test_vectors_and_no_labels(tmp_path: Path) -> None:
+def test_vectors_and_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = write_blobs(tmp_path)
-    run = train(tmp_path / "run", ["--source", str(source), "--target", str(target)])
+    run = train(tmp_path / "run", ["--source", str(source), "--target", str(target), "--keep-best", "im"])
+    assert f"vmt report {run} -o report.html" in capsys.readouterr().out, "training ends by saying how to go on"
     _, data = report(tmp_path / "r.html", run)
     (about,), (mine,) = data["tasks"], data["runs"]
     assert about["sheet"] is None
@@ -147,6 +148,8 @@ def test_vectors_and_no_labels(tmp_path: Path) -> None:
     assert set(about["samples"]["label"][about["samples"]["source"] :]) == {None}
     assert mine["accuracy"] is None
     assert mine["confusion"] is None
+    assert any("best look by im" in sign["text"] for sign in mine["signs"])
+    assert "validators/im" in mine["curves"]
     assert "nobody can say" in data["verdict"]["headline"] or "warning signs" in data["verdict"]["headline"]
     assert "label 200 target samples" in " ".join(data["verdict"]["sentences"])
 
