@@ -17,6 +17,8 @@ from vmt.engine.workload import WIDTHS, Workload, random_domains, workload
 from vmt.errors import InputError
 
 BLOCKS, BLOCKS_ON_CPU = 15, 5
+# Seconds in a block on a GPU: long enough that the host's way to the first launch does not show, as in training.
+BLOCK = 0.25
 PIXELS = (1024, 256, 64)  # of the three blocks, for images of 32 × 32
 
 
@@ -33,14 +35,18 @@ class Timing:
         return f"{self.ms:9.3f} ms ({self.low:.3f}–{self.high:.3f}, fastest {self.fastest:.3f})"
 
 
-def timed(runs: dict[str, Callable[[int], None]], device: torch.device, iterations: int) -> dict[str, Timing]:
-    """Time each run, taking turns, so that whatever else the machine does falls on all of them alike."""
-    for run in runs.values():
+def timed(runs: dict[str, Callable[[int], None]], device: torch.device, iterations: int | None) -> dict[str, Timing]:
+    """Time each run, taking turns, so that whatever else the machine does falls on all of them alike. Without
+    ``iterations``, a block is one of them on a CPU, and as many as fill it on a GPU."""
+    lengths = {}
+    for name, run in runs.items():
         run(2)
+        fill = 1 if device.type != "cuda" else max(2, round(1e3 * BLOCK / milliseconds(run, device, 5)))
+        lengths[name] = iterations or fill
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(BLOCKS if device.type == "cuda" else BLOCKS_ON_CPU):
         for name, run in runs.items():
-            found[name].append(milliseconds(run, device, iterations))
+            found[name].append(milliseconds(run, device, lengths[name]))
     return {name: summary(times) for name, times in found.items()}
 
 
@@ -90,7 +96,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--batch-size", type=int, default=64, help="samples of each domain (64)")
     parser.add_argument("--engines", nargs="+", choices=("eager", "compiled", "captured"), help="which to time")
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
-    parser.add_argument("--iterations", type=int, help="iterations in a block (20 on a GPU, 1 on a CPU)")
+    parser.add_argument(
+        "--iterations", type=int, help="iterations in a block (what fills a quarter of a second on a GPU; 1 on a CPU)"
+    )
     parser.add_argument("--data", type=Path, help="time on MNIST → SVHN from this folder, not on random images")
     parser.add_argument("--no-baseline", action="store_true", help="leave the plain port out")
     parser.add_argument("--plot", type=Path, help="also time other batch sizes and draw the cost per sample here")
@@ -103,7 +111,6 @@ def run(arguments: argparse.Namespace) -> int:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("there is no CUDA device here: use --device cpu.")
     widths, size = WIDTHS[arguments.net], arguments.batch_size
-    iterations = arguments.iterations or (20 if device.type == "cuda" else 1)
     bfloat16, sentence = bfloat16_helps(device)
     if arguments.precision != "auto":
         bfloat16, sentence = arguments.precision == "bfloat16", f"{arguments.precision}, as asked for."
@@ -124,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
             runs[name] = stepping(work, choice, phase)
             startup[name], peak[name] = started(runs[name], device)
             print(f"{name}: ready after {startup[name]:.1f} s")
-    found = timed(runs, device, iterations)
+    found = timed(runs, device, arguments.iterations)
     work_done, moved = gigaflop(widths, size), gigabytes(widths, size)
     for name, timing in found.items():
         line = f"{name:22} {timing}"
@@ -151,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
     if baseline:
         print(f"{best}: {baseline.ms / found[best].ms:.1f} times as fast as the plain port")
     if arguments.plot:
-        plot(arguments.plot, arguments.net, bfloat16, device, best, iterations, streams)
+        plot(arguments.plot, arguments.net, bfloat16, device, best, arguments.iterations, streams)
     if arguments.json:
         print(json.dumps(report))
     return 0
@@ -197,7 +204,13 @@ def device_name(device: torch.device) -> str:
 
 
 def plot(
-    path: Path, net: str, bfloat16: bool, device: torch.device, choice: str, iterations: int, streams: dict[str, Domain]
+    path: Path,
+    net: str,
+    bfloat16: bool,
+    device: torch.device,
+    choice: str,
+    iterations: int | None,
+    streams: dict[str, Domain],
 ) -> None:
     """Milliseconds per sample against the batch size."""
     import matplotlib
