@@ -75,11 +75,14 @@ def parsed(command: Command) -> None:
 
 
 SHORT = "--iterations 2 --batch-size 4 --log-every 1 --device cpu"
+DIRT_T = "--dirt-t-iterations 2 --interval 1"
 SYN = "--count 100 --test-count 10 --workers 1"
 RULES = (
     Rule(r"vmt demo", "--iterations 2"),
     Rule(r"vmt train --resume"),
-    Rule(r"vmt train .*--dirt-t", f"{SHORT} --dirt-t-iterations 2 --interval 1"),
+    Rule(r"vmt train [a-z]+-[a-z]+ .*--dirt-t", f"{SHORT} {DIRT_T} --net tiny"),
+    Rule(r"vmt train [a-z]+-[a-z]+", f"{SHORT} --net tiny"),
+    Rule(r"vmt train .*--dirt-t", f"{SHORT} {DIRT_T}"),
     Rule(r"vmt train", SHORT),
     Rule(r"vmt select runs/\*", swap=("runs/*", "runs/[abc]")),
     Rule(r"vmt (predict|evaluate) model.safetensors .*table.csv", swap=("model.safetensors", "table.safetensors")),
@@ -176,7 +179,7 @@ def test_commands_in_running_text_exist(mention: Command) -> None:
         return
     parser: argparse.ArgumentParser = build_parser()
     words = shlex.split(mention.text)[1:]
-    while words and words[0].islower() and (inner := commands_below(parser)):
+    while words and words[0].isalpha() and words[0].islower() and (inner := commands_below(parser)):
         assert words[0] in inner, f"there is no {parser.prog} {words[0]} ({mention})"
         parser = inner[words.pop(0)]
     for word in words:

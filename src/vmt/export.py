@@ -55,6 +55,17 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
         ``"onnx"`` or ``"pt2"``; by default the path's suffix.
     samples
         Real samples to compare on, as :meth:`vmt.Model.predict` takes them; without them, random ones.
+
+    Examples
+    --------
+    >>> import tempfile, vmt
+    >>> ys = np.arange(60) % 3
+    >>> xs = np.random.default_rng(0).normal(size=(60, 5)) + 2 * ys[:, None]
+    >>> model = vmt.adapt((xs, ys), xs + 0.5, iterations=2, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parity = export(model, f"{folder}/model.pt2", samples=xs)
+    >>> parity.samples, parity.difference < 1e-4
+    (60, True)
     """
     path = Path(path)
     format = format or path.suffix[1:]

@@ -20,7 +20,13 @@ REMEDIES = {
 
 
 def check_pair(source: Domain, target: Domain, classes: int | None = None) -> int:
-    """Refuses domains that do not belong together; returns the number of classes."""
+    """Refuses domains that do not belong together; returns the number of classes.
+
+    >>> bright = Domain(torch.rand(8, 1, 6, 6), torch.arange(8) % 2, "scans")
+    >>> check_pair(bright, Domain(torch.rand(8, 1, 6, 6) * 255, None, "photographs"))
+    Traceback (most recent call last):
+    vmt.errors.InputError: scans is in 0–1 and photographs in 0–255: divide photographs by 255 in floating point, ...
+    """
     _check_samples(source, target)
     return _check_classes(source, target, classes)
 

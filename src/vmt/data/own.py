@@ -49,6 +49,14 @@ def read_own(
 
     `like=source` reads a target so that it agrees with its source: in the `classes`, in the `image_size` and `channels`
     of pictures, and in the `features` of tables, which can also be given one by one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder) / "flowers.csv"
+    ...     _ = table.write_text("length,width,label\\n5.1,3.5,rose\\n4.9,3.0,lily\\n")
+    ...     own = read_own(table)
+    >>> own.classes, own.domain.features, own.labels.tolist()
+    (('lily', 'rose'), ('length', 'width'), [1, 0])
     """
     if like is not None:
         classes = like.classes if classes is None else classes
