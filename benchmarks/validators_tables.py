@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from vmt.train.checkpoint import write_atomically
 from vmt.train.validate import standing
@@ -22,18 +23,22 @@ WRONG = 0.6  # of held-out source samples right: below this, a run has lost even
 
 def write_tables(records: Sequence[dict[str, Any]], docs: Path) -> None:
     """Put the tables between their marks in choosing.md, and the figure beside it."""
-    runs = [complete(record) for record in records if record["looks"]]
     path = docs / "choosing.md"
     text = path.read_text() if path.exists() else f"{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
+    write_atomically(path, f"{before}{BEGIN}\n\n{study(records)}\n\n{END}{after}".encode())
+    draw([complete(record) for record in records if record["looks"]], docs / "choosing.png")
+
+
+def study(records: Sequence[dict[str, Any]]) -> str:
+    """The tables, with a line before each."""
+    runs = [complete(record) for record in records if record["looks"]]
     first, later = ([run for run in runs if (run["number"] >= FIRST) == fresh] for fresh in (False, True))
     parts = [summary(records), f"The first {len(first)} runs:", table(first)]
     if later:
         parts += [f"The {len(later)} runs after them:", table(later)]
-    study = "\n\n".join([*parts, f"Moments of all {len(runs)} runs:", checkpoints(runs)])
-    write_atomically(path, f"{before}{BEGIN}\n\n{study}\n\n{END}{after}".encode())
-    draw(runs, docs / "choosing.png")
+    return "\n\n".join([*parts, f"Moments of all {len(runs)} runs:", checkpoints(runs)])
 
 
 def complete(run: dict[str, Any]) -> dict[str, Any]:
@@ -110,27 +115,30 @@ def correlation(looks: Sequence[Look], name: str) -> str:
     if len(known) < 3:
         return "–"
     pairs = np.array(known)
-    random = np.random.default_rng(0)
     value = spearman(*pairs.T)
-    again = [spearman(*pairs[random.integers(len(pairs), size=len(pairs))].T) for _ in range(RESAMPLES)]
-    low, high = np.percentile([v for v in again if v is not None], [2.5, 97.5])
+    drawn = np.random.default_rng(0).integers(len(pairs), size=(RESAMPLES, len(pairs)))
+    x, y = (centred(rankdata(column[drawn], axis=1)) for column in pairs.T)
+    with np.errstate(invalid="ignore"):
+        again = (x * y).sum(1) / np.sqrt((x * x).sum(1) * (y * y).sum(1))
+    low, high = np.nanpercentile(again, [2.5, 97.5])
     return "–" if value is None else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def centred(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    return rows - rows.mean(1, keepdims=True)
 
 
 def lost(looks: Sequence[Look], rank: Callable[[Look], tuple[bool, float]] | None) -> float:
     """Points between the best of ten random runs and the one that is chosen of them, mean over many draws."""
-    random = np.random.default_rng(0)
     accuracy: NDArray[np.float64] = np.array([look["accuracy"] for look in looks])
+    drawn = np.random.default_rng(0).random((DRAWS, len(looks))).argsort(1)[:, :AMONG]
+    among = accuracy[drawn]
+    if rank is None:
+        return float(100 * np.mean(among.max(1) - among.mean(1)))
     place = np.zeros(len(looks))
-    if rank is not None:
-        for i, which in enumerate(sorted(range(len(looks)), key=lambda i: rank(looks[i]))):
-            place[which] = i
-    costs = []
-    for _ in range(DRAWS):
-        some = random.choice(len(looks), min(AMONG, len(looks)), replace=False)
-        chosen = accuracy[some].mean() if rank is None else accuracy[some[place[some].argmax()]]
-        costs.append(accuracy[some].max() - chosen)
-    return float(100 * np.mean(costs))
+    place[sorted(range(len(looks)), key=lambda i: rank(looks[i]))] = np.arange(len(looks))
+    chosen = place[drawn].argmax(1)
+    return float(100 * np.mean(among.max(1) - among[np.arange(DRAWS), chosen]))
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

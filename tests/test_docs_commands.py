@@ -70,6 +70,10 @@ def in_an_extra(command: Command) -> None:
     assert command.text.split()[0] in extras
 
 
+def there(command: Command) -> None:
+    assert (ROOT / shlex.split(command.text)[1]).is_file()
+
+
 def parsed(command: Command) -> None:
     build_parser().parse_args(shlex.split(command.text)[1:])
 
@@ -100,6 +104,7 @@ RULES = (
     Rule(r"vmt paper (list|show|pages)"),
     Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
     Rule(r"python -m tests\.golden", instead=compared_elsewhere, why="tests/test_golden.py makes this comparison"),
+    Rule(r"python benchmarks/validators\.py", instead=there, why="it takes an hour; tests/test_study.py is about it"),
     Rule(r"make", instead=asked_of_make, why="it would run these tests again, or build an environment"),
     Rule(r"tensorboard", instead=in_an_extra, why="it serves pages until it is stopped"),
     Rule(r"pip install", instead=installable, why="it would change the environment that the tests run in"),
