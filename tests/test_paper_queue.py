@@ -34,7 +34,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Places:
     assert fill_all(queue, places, 0.0, said).missing == 4, "no time, nothing done"
     assert not places.results.exists()
     assert fill_all(queue[:1], places).missing == 0
-    assert fill_all(queue, places, None, said) == Filled(3, 0, [])
+    # What a run began with holds when it goes on, whatever is asked for then.
+    assert fill(queue, load, places, None, {**CHANGES, "batch_size": 5}, said.append) == Filled(3, 0, [])
     said.clear()
     assert fill_all(queue, places, None, said) == Filled(0, 0, [])
     assert said == [], "what is done is never run again"
