@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch.fx import Graph, Node
 
-from vmt.nets.convolution import parts_of
+from vmt.nets import convolution  # noqa: F401  (registers the operator)
 
 BY_WEIGHTS = torch.ops.vmt.by_weights.default
 
@@ -34,12 +34,10 @@ def join_before(end: Node, waiting: list[Node], graph: Graph) -> None:
             alike.setdefault(shapes(node), []).append(node)
     for nodes in alike.values():
         dys, xs = map(list, zip(*map(inputs, nodes), strict=True))
-        counts, _ = parts_of([dy.meta["val"] for dy in dys], [x.meta["val"] for x in xs])
         with graph.inserting_before(end):
             together = graph.call_function(BY_WEIGHTS, (dys, xs))
             for i, node in enumerate(nodes):
-                first = sum(counts[:i])
-                own = graph.call_function(torch.ops.aten.slice.Tensor, (together, 0, first, first + counts[i]))
+                own = graph.call_function(torch.ops.aten.slice.Tensor, (together, 0, i, i + 1))
                 node.replace_all_uses_with(own)
         for node in nodes:
             waiting.remove(node)

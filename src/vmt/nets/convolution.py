@@ -7,6 +7,7 @@ library's spends much of its time on preparing and adding up, and cannot do seve
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ GEOMETRY = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilati
 # chip's processors at once, and no more than that are started.
 ROWS, WARPS, STAGES = 64, 4, 3
 PROGRAMS_PER_PROCESSOR = 2
+# Rows and columns that a program takes at a time when the parts are added up.
+PARTS, COLUMNS = 8, 256
 # The bfloat16 copy of a weight, by the identity of the weight.
 _halves: dict[int, Tensor] = {}
 
@@ -69,8 +72,8 @@ class Convolution(torch.autograd.Function):
             dx, dw, _ = torch.ops.aten.convolution_backward(dy, x, copy, None, *GEOMETRY, mask)
         if ours:
             layout = torch.channels_last
-            parts = by_weights([dy.contiguous(memory_format=layout)], [x.contiguous(memory_format=layout)])
-            dw = parts.sum(0).permute(0, 3, 1, 2)
+            (dw,) = by_weights([dy.contiguous(memory_format=layout)], [x.contiguous(memory_format=layout)])
+            dw = dw.permute(0, 3, 1, 2)
         return dx, None if dw is None else dw.float(), None
 
 
@@ -81,31 +84,42 @@ def serves(x: Tensor, weight: Tensor) -> bool:
 
 @torch.library.custom_op("vmt::by_weights", mutates_args=())
 def by_weights(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
-    """Gradients by the weights of convolutions that are alike but for the number of images, in one launch. In parts to
-    be added up, each (outputs, 3, 3, inputs) in float32: :func:`parts_of` says how many belong to each of them."""
+    """Gradients by the weights of convolutions that are alike but for the number of images, in one launch: for each of
+    them (outputs, 3, 3, inputs), in float32."""
     from vmt.nets import convolution_kernels
 
     inputs, outputs, (h, w) = xs[0].shape[1], dys[0].shape[1], xs[0].shape[2:]
-    pixels = [len(x) * h * w for x in xs]
-    counts, each = parts_of(dys, xs)
+    pixels = tuple(len(x) * h * w for x in xs)
+    starts, each = parts_of(dys, xs)
     block_in, block_out = block(inputs), block(outputs)
-    partial = torch.empty(sum(counts), outputs, 3, 3, inputs, device=xs[0].device)
-    starts = tuple(sum(counts[:m]) for m in range(len(counts)))
-    convolution_kernels.by_weights[3, sum(counts), (inputs // block_in) * (outputs // block_out)](
-        tuple(xs), tuple(dys), partial, h, w, inputs, outputs, STARTS=starts, ROWS=tuple(pixels), EACH=each,
+    partial = torch.empty(starts[-1], outputs, 3, 3, inputs, device=xs[0].device)
+    convolution_kernels.by_weights[3, starts[-1], (inputs // block_in) * (outputs // block_out)](
+        tuple(xs), tuple(dys), partial, h, w, inputs, outputs, STARTS=starts[:-1], ROWS=pixels, EACH=each,
         BM=ROWS, BI=block_in, BO=block_out, num_warps=WARPS, num_stages=STAGES, **early(partial.device),
     )  # fmt: skip
-    return partial
+    return added_up(partial, starts)
 
 
 @by_weights.register_fake
 def _(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
-    counts, _ = parts_of(dys, xs)
-    return torch.empty(sum(counts), dys[0].shape[1], 3, 3, xs[0].shape[1], device=xs[0].device)
+    return torch.empty(len(xs), dys[0].shape[1], 3, 3, xs[0].shape[1], device=xs[0].device)
 
 
-def parts_of(dys: list[Tensor], xs: list[Tensor]) -> tuple[list[int], int]:
-    """How many parts each convolution is cut into, and pixels in a part: as few as the chip has room for at once."""
+def added_up(partial: Tensor, starts: tuple[int, ...]) -> Tensor:
+    """Sums in parts along dimension 0, those of sum m from starts[m] to starts[m + 1]; in a fixed order."""
+    from vmt.nets import convolution_kernels
+
+    total = partial.new_empty(len(starts) - 1, *partial.shape[1:])
+    columns = partial[0].numel()
+    convolution_kernels.add_parts_of[-(-columns // COLUMNS), len(total)](
+        partial, total, columns, STARTS=starts, BP=PARTS, BC=COLUMNS, **early(partial.device)
+    )
+    return total
+
+
+def parts_of(dys: list[Tensor], xs: list[Tensor]) -> tuple[tuple[int, ...], int]:
+    """Where the parts of each convolution begin and the last one's end, and pixels in a part. As many parts as the chip
+    has room for at once, each convolution at least one."""
     inputs, outputs = xs[0].shape[1], dys[0].shape[1]
     blocks = 3 * (inputs // block(inputs)) * (outputs // block(outputs))
     most = max(len(xs), PROGRAMS_PER_PROCESSOR * processors(str(xs[0].device)) // blocks)
@@ -113,7 +127,7 @@ def parts_of(dys: list[Tensor], xs: list[Tensor]) -> tuple[list[int], int]:
     each = -(-sum(pixels) // (most * ROWS)) * ROWS
     while sum(-(-n // each) for n in pixels) > most:
         each += ROWS
-    return [-(-n // each) for n in pixels], each
+    return tuple(accumulate((-(-n // each) for n in pixels), initial=0)), each
 
 
 @lru_cache(maxsize=8)

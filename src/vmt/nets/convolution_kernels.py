@@ -42,3 +42,21 @@ def by_weights(
     tl.store(out, left)
     tl.store(out + CI, middle)
     tl.store(out + 2 * CI, right)
+
+
+@triton.jit
+def add_parts_of(partial, out, columns, STARTS: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr):
+    """Of several sums in parts, each in rows of its own: sum m has the rows from STARTS[m] to STARTS[m + 1]."""
+    wait_for_the_one_before(EARLY)
+    cols = tl.program_id(0) * BC + tl.arange(0, BC)
+    m = tl.program_id(1)
+    first, end = STARTS[0], STARTS[1]
+    for k in tl.static_range(1, len(STARTS) - 1):
+        if m == k:
+            first, end = STARTS[k], STARTS[k + 1]
+    total = tl.zeros((BP, BC), tl.float32)
+    for i in range(first, end, BP):
+        row = i + tl.arange(0, BP)
+        inside = (row < end)[:, None] & (cols < columns)[None, :]
+        total += tl.load(partial + row[:, None] * columns + cols[None, :], mask=inside, other=0.0)
+    tl.store(out + m * columns + cols, tl.sum(total, 0), mask=cols < columns)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vmt.draws import have_triton
 from vmt.launch import early
+from vmt.nets.convolution import added_up
 
 ROWS = 128
 PROGRAMS = 132
@@ -40,7 +41,7 @@ class Stem(torch.autograd.Function):
         dy = dy.contiguous(memory_format=torch.channels_last)
         by_x, by_weight = ctx.needs_input_grad
         dx = torch.ops.vmt.stem_by_input(dy, x, weight) if by_x else None
-        return dx, added_up(torch.ops.vmt.stem_by_weight(dy, x), x.shape[1]) if by_weight else None
+        return dx, torch.ops.vmt.stem_by_weight(dy, x) if by_weight else None
 
 
 @torch.library.custom_op("vmt::stem", mutates_args=())
@@ -69,7 +70,6 @@ def empty_output(x: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("vmt::stem_by_weight", mutates_args=())
 def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
-    """The gradient by the weight, in parts."""
     from vmt.nets import stem_kernels
 
     n, c, h, w = x.shape
@@ -82,19 +82,14 @@ def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
         x, dy, partial, pixels, h, w, *x.stride(), outputs, EACH=each, CIN=c, KP=k, BM=ROWS, BN=block,
         **early(x.device),
     )  # fmt: skip
-    return partial
+    total = added_up(partial, (0, programs))[0, : TAPS * c].view(3, 3, c, outputs)
+    return total.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
 
 
 @stem_by_weight.register_fake
 def _(dy: Tensor, x: Tensor) -> Tensor:
-    programs = min(PROGRAMS, -(-x.numel() // (x.shape[1] * ROWS)))
-    return torch.empty(programs, patch(x.shape[1]), dy.shape[1], device=x.device)
-
-
-def added_up(partial: Tensor, channels: int) -> Tensor:
-    """What :func:`stem_by_weight` leaves in parts; outside of it, where a compiler can fuse it with what follows."""
-    total = partial.sum(0)[: TAPS * channels].view(3, 3, channels, -1)
-    return total.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+    size = (dy.shape[1], x.shape[1], 3, 3)
+    return torch.empty(size, device=x.device, memory_format=torch.channels_last)
 
 
 @torch.library.custom_op("vmt::stem_by_input", mutates_args=())
