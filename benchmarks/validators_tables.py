@@ -92,11 +92,15 @@ def checkpoints(runs: Sequence[dict[str, Any]]) -> str:
     for name in VALIDATORS:
         rank = key(name, rule=True)
         gains = [100 * (max(run["looks"], key=rank)["accuracy"] - run["looks"][-1]["accuracy"]) for run in runs]
-        rows.append((float(np.mean(gains)), [f"`{name}`", *(f"{f(gains):+.1f}" for f in (np.mean, min, max))]))
+        rows.append((float(np.mean(gains)), [f"`{name}`", *(signed(f(gains)) for f in (np.mean, min, max))]))
     rows.sort(key=lambda row: -row[0])
     labels = [100 * (max(look["accuracy"] for look in run["looks"]) - run["looks"][-1]["accuracy"]) for run in runs]
-    rows.append((0.0, ["target labels", *(f"{f(labels):+.1f}" for f in (np.mean, min, max))]))
+    rows.append((0.0, ["target labels", *(signed(f(labels)) for f in (np.mean, min, max))]))
     return markdown(head, [cells for _, cells in rows])
+
+
+def signed(points: float) -> str:
+    return f"{round(points, 1) + 0.0:+.1f}"  # −0.0 is 0.0
 
 
 def key(name: str, rule: bool) -> Callable[[Look], tuple[bool, float]]:
@@ -121,7 +125,7 @@ def correlation(looks: Sequence[Look], name: str) -> str:
     with np.errstate(invalid="ignore"):
         again = (x * y).sum(1) / np.sqrt((x * x).sum(1) * (y * y).sum(1))
     low, high = np.nanpercentile(again, [2.5, 97.5])
-    return "–" if value is None else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+    return "–" if value is None else f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 def centred(rows: NDArray[np.float64]) -> NDArray[np.float64]:
