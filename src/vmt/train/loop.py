@@ -25,8 +25,7 @@ from vmt.train.config import Config, torch_device
 from vmt.train.log import Log, plain
 from vmt.train.progress import Progress
 from vmt.train.setting import chosen_precision, cpu_threads, make_setting, predictor_of, sample_shape
-from vmt.train.validate import Best, make_probe, student_of
-from vmt.train.validate import some as some  # used elsewhere too
+from vmt.train.validate import Best, make_probe, some, student_of
 
 CHECKPOINTS = "checkpoints"
 # A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.
