@@ -1,6 +1,5 @@
 """The documentation site: `make docs` builds it into build/docs."""
 
-import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,6 +62,3 @@ def setup(app: Any) -> None:
 
     app.connect("autodoc-process-docstring", keep, priority=100)
     app.connect("autodoc-process-docstring", put_back, priority=900)
-    # The toctree names some pages by patterns; that one of them is not there yet is no fault.
-    logger = logging.getLogger("sphinx.sphinx.directives.other")
-    logger.addFilter(lambda record: "glob pattern" not in str(record.msg))

@@ -9,6 +9,7 @@ import glob
 import hashlib
 import io
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -70,10 +71,6 @@ def in_an_extra(command: Command) -> None:
     assert command.text.split()[0] in extras
 
 
-def there(command: Command) -> None:
-    assert (ROOT / shlex.split(command.text)[1]).is_file()
-
-
 def parsed(command: Command) -> None:
     build_parser().parse_args(shlex.split(command.text)[1:])
 
@@ -103,8 +100,9 @@ RULES = (
     Rule(r"vmt paper figure", instead=parsed, why="it draws from the models of finished runs of 40,000 iterations"),
     Rule(r"vmt paper (list|show|pages)"),
     Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
+    # Its runs are there, so that none is made again; its tables are what tests/test_study.py is about.
+    Rule(r"python benchmarks/validators\.py", "--docs nowhere"),
     Rule(r"python -m tests\.golden", instead=compared_elsewhere, why="tests/test_golden.py makes this comparison"),
-    Rule(r"python benchmarks/validators\.py", instead=there, why="it takes an hour; tests/test_study.py is about it"),
     Rule(r"make", instead=asked_of_make, why="it would run these tests again, or build an environment"),
     Rule(r"tensorboard", instead=in_an_extra, why="it serves pages until it is stopped"),
     Rule(r"pip install", instead=installable, why="it would change the environment that the tests run in"),
@@ -151,9 +149,12 @@ def test_it_runs(command: Command, world: Path, one_thread: None, monkeypatch: p
     if before:
         piped = subprocess.run(before, shell=True, capture_output=True, check=True, cwd=world).stdout
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
-    arguments = shlex.split(stage)[1:]
+    program, *arguments = shlex.split(stage)
     arguments = [name for word in arguments for name in (sorted(glob.glob(word)) or [word])]
     arguments += shlex.split(rule.more)
+    if program == "python":
+        run_script(arguments)
+        return
     # A run or a set that is there is never written over.
     if arguments[0] in ("train", "demo") and "--resume" not in arguments:
         arguments += ["--out", f"out/{COMMANDS.index(command)}"]
@@ -161,6 +162,15 @@ def test_it_runs(command: Command, world: Path, one_thread: None, monkeypatch: p
         for built in (world / "DATA" / "syn").glob("recreated_*"):
             built.unlink()
     assert main(arguments) == 0
+
+
+def run_script(arguments: list[str]) -> None:
+    """`python FILE …`, the file named from the root of the repository."""
+    script = ROOT / arguments[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", arguments)
+        patch.syspath_prepend(str(script.parent))
+        runpy.run_path(str(script), run_name="__main__")
 
 
 def stage_of_ours(text: str) -> tuple[str, str]:
