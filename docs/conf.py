@@ -24,7 +24,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"Tensor|NDArray|Path|Any|Callable|Sequence|Mapping|Self|Module|nn\.Module"),
     ("py:data", r"[A-Z_]+"),
     # Parts of our own that are not for users, but are named.
-    ("py:.*", r"vmt\.(plan|draws|data\.stored|data\.stl|nets\.spec)(\..*)?"),
+    ("py:.*", r"vmt\.(plan|draws|defaults|data\.stored|data\.stl|nets\.spec)(\..*)?"),
 ]
 
 myst_enable_extensions = ["dollarmath"]
