@@ -166,6 +166,10 @@ def test_pages_show_every_run_and_what_was_not_run(filled: Places, tmp_path: Pat
     text = (out / "ten-runs.md").read_text()
     assert f"[{name}](../results/{name}.json)" in text
     assert f"{100 * record['accuracy']['dirt_t']:.1f} (collapsed)" in text
+    half = {**record, "finished": False, "accuracy": {"vmt": 0.8}, "curve": [[3, 0.8, 0.9, 1.0], [5, 0.7, 0.9, 2.0]]}
+    result_path(tmp_path / "results", name).write_text(json.dumps(half))
+    assert main(arguments) == 0
+    assert "vmt 80.0, not finished: 70.0 after 5 iterations" in (out / "ten-runs.md").read_text()
     assert "| VMT@40K, no IN | mnist-svhn | 51.9 ± 5.7 | not run yet | 10 |  |" in text
     assert main([*arguments, "--check"]) == 0
     result_path(tmp_path / "results", name).unlink()

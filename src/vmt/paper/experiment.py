@@ -9,7 +9,7 @@ from vmt.errors import InputError
 from vmt.recipes import Recipe, paper, with_settings
 
 # Settings of a method that DIRT-T after it takes over.
-SHARED = ("lambda_t", "mix", "vat")
+SHARED = ("lambda_t", "mix", "vat", "fresh_lambda")
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def run_line(record: Mapping[str, Any], experiment: Experiment, link: str) -> st
         if accuracy is not None
     ]
     if not record["finished"]:
-        reached.append("not finished")
+        reached.append(so_far(record))
     spent = record.get("phase_seconds") or {"all": record["seconds"]}
     minutes = " + ".join(f"{seconds / 60:.1f}" for seconds in spent.values())
     environment = record["environment"]
@@ -148,6 +148,13 @@ def run_line(record: Mapping[str, Any], experiment: Experiment, link: str) -> st
         f"| [{name}]({link}/{name}.json) | {', '.join(reached)}{note} | {minutes} | {hardware}, torch "
         f"{environment.get('torch')} | {commits(environment)} |"
     )
+
+
+def so_far(record: Mapping[str, Any]) -> str:
+    """How far a run has come that is not finished, where that is beyond the end of a phase."""
+    ended = sum(record.get("phase_iterations", {}).get(phase, 0) for phase in record["accuracy"])
+    beyond = [point for point in record.get("curve", []) if ended and point[0] > ended and point[1] is not None]
+    return f"not finished: {100 * beyond[-1][1]:.1f} after {beyond[-1][0]:,} iterations" if beyond else "not finished"
 
 
 def commits(environment: Mapping[str, Any]) -> str:
