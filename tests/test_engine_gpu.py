@@ -16,6 +16,7 @@ from vmt.engine.running import Engine, Prepare
 from vmt.engine.workload import Workload, workload
 from vmt.nets.convolution import by_weights
 from vmt.nets.fused import After, NormaliseActivate, reference
+from vmt.nets.instance import NormaliseImages
 from vmt.nets.stem import Stem
 
 pytestmark = pytest.mark.gpu
@@ -81,6 +82,25 @@ def test_compiled_stays_close_to_eager_in_single_precision() -> None:
     assert run.name == "captured (compiled)"
     assert largest_difference(after["eager"][0], after["compiled"][0]) < 1e-5
     assert largest_difference(after["eager"][1], after["compiled"][1]) < 1e-2
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+@pytest.mark.parametrize("compile", [False, True])
+def test_gradients_in_bfloat16_point_where_those_in_single_precision_do(phase: int, compile: bool) -> None:
+    """Of a whole iteration with the paper's network: all kernels together, as only a bfloat16 network uses them. Dropout
+    and noise are the same in both; on a CPU the cosines are 0.999, 0.98 and, for DIRT-T, 0.97."""
+    found = []
+    for bfloat16 in (False, True):
+        work = workload("small", bfloat16, CUDA, batch_size=32, samples=500)
+        prepare = captured_graph("", quiet, compile=True) if compile and bfloat16 else eager("")
+        engine(work, prepare).run(work.method.phases[phase], 0, 1, 0)
+        found.append(tensors(work))
+    for role in ("discriminator", "classifier") if phase == 0 else ("classifier",):
+        first = f"optimisers/{role}/{role}/m."  # after one step, a moment is half the gradient
+        wanted, ours = (torch.cat([t.flatten() for n, t in each.items() if n.startswith(first)]) for each in found)
+        alike = float(F.cosine_similarity(wanted, ours, dim=0))
+        assert alike > 0.93, f"{role}: {alike:.3f}"
+        assert abs(float(ours.norm() / wanted.norm()) - 1) < 0.05, role
 
 
 @pytest.mark.parametrize("compile", [False, True])
@@ -170,6 +190,23 @@ def test_noise_of_the_fused_kernels_is_standard_normal() -> None:
         assert abs(float(value) - wanted) < 0.05
     for other in (again, noise.roll(1), noise.roll(64)):
         assert abs(float((noise * other).mean())) < 0.01
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(("channels", "side"), [(3, 32), (1, 28), (4, 7)])
+def test_instance_norm_against_pytorch(channels: int, side: int, layout: torch.memory_format) -> None:
+    torch.manual_seed(0)
+    x = (3 * torch.randn(5, channels, side, side, device=CUDA) + 2).contiguous(memory_format=layout).requires_grad_()
+    weight, bias = (torch.randn(channels, device=CUDA, requires_grad=True) for _ in range(2))
+    wanted = [t.detach().double().requires_grad_() for t in (x, weight, bias)]
+    theirs = F.instance_norm(wanted[0], weight=wanted[1], bias=wanted[2], eps=1e-3)
+    ours = NormaliseImages.apply(x, weight, bias, 1e-3)
+    close(ours, theirs)
+    gradient = torch.randn_like(theirs)
+    found = torch.autograd.grad(ours, [x, weight, bias], gradient.float(), retain_graph=True)
+    for a, b in zip(found, torch.autograd.grad(theirs, wanted, gradient), strict=True):
+        close(a, b)
+    close(torch.autograd.grad(ours, weight, gradient.float())[0], found[1])
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(3, 64), (3, 96), (1, 64)])

@@ -35,7 +35,7 @@ def from_module(
     from then on its running variance is the biased one (torch's is unbiased: n/(n-1) times as large). Where a layer
     with batch or running statistics has no such equal, the network is marked ``one_by_one``: slower, and as right.
 
-    >>> own = nn.Sequential(nn.Linear(5, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 1000))
+    >>> own = nn.Sequential(nn.Linear(5, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 9))
     >>> net = from_module(own, classes=3)
     >>> {tap: tuple(value.shape) for tap, value in net(torch.zeros(2, 5)).items()}
     {'features': (2, 16), 'hidden': (2, 16), 'logits': (2, 3)}

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vmt.nets.fused import After, NormaliseActivate, forget_seeds, fusable
+from vmt.nets.instance import NormaliseImages, serves_images
 from vmt.widths import wide
 
 # What the current forward call holds: the sizes of its passes and which of them update running statistics.
@@ -206,4 +207,7 @@ class InstanceNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training and serves_images(x):
+            y: Tensor = NormaliseImages.apply(x, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
+            return y
         return F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
