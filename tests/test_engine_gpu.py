@@ -87,8 +87,8 @@ def test_compiled_stays_close_to_eager_in_single_precision() -> None:
 @pytest.mark.parametrize("phase", [0, 1])
 @pytest.mark.parametrize("compile", [False, True])
 def test_gradients_in_bfloat16_point_where_those_in_single_precision_do(phase: int, compile: bool) -> None:
-    """Of a whole iteration with the paper's network: all kernels together, as only a bfloat16 network uses them. Dropout
-    and noise are the same in both; on a CPU the cosines are 0.999, 0.98 and, for DIRT-T, 0.97."""
+    """Of a whole iteration with the paper's network: all kernels together, as only a bfloat16 network uses them.
+    Dropout and noise are the same in both; on a CPU the cosines are 0.999, 0.98 and, for DIRT-T, 0.97."""
     found = []
     for bfloat16 in (False, True):
         work = workload("small", bfloat16, CUDA, batch_size=32, samples=500)
