@@ -96,7 +96,7 @@ RULES = (
     Rule(r"vmt data build syn", SYN),
     Rule(r"vmt paper run .*--budget 60", "--budget 0.0005 --evaluate-every 1"),
     # The others end before their first run, which is what tests/test_paper.py is about.
-    Rule(r"vmt paper run", "--budget 0"),
+    Rule(r"vmt paper run", "--budget 0 --data DATA"),
     Rule(r"vmt paper figure", instead=parsed, why="it draws from the models of finished runs of 40,000 iterations"),
     Rule(r"vmt paper (list|show|pages)"),
     Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
