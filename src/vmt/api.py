@@ -1,5 +1,6 @@
 """The library in one call."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 from vmt import methods
 from vmt.data import Domain, domain, make_task
 from vmt.data.convert import labelled_part
+from vmt.defaults import LONGEST, Defaults, defaults_for
 from vmt.errors import InputError
-from vmt.method import Method
+from vmt.method import Adam, Method
 from vmt.model import OWN_MODULE, Model
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
@@ -18,7 +20,7 @@ from vmt.train.loop import train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
 
-DEFAULT_ITERATIONS = 5_000
+DEFAULT_ITERATIONS = LONGEST
 
 
 def adapt(
@@ -49,15 +51,16 @@ def adapt(
     target
         Samples of the target, of the same kind and value range. No labels are needed.
     method
-        A value such as ``vmt.methods.vmt(lambda_t=0.06)``, the default being 5,000 iterations of VMT with a λ_t of
-        0.01. For a method that trains on target labels, pass ``target=(x, y)``.
+        A value such as ``vmt.methods.vmt(lambda_t=0.06)``; by default VMT with settings for the kind of samples
+        (:func:`vmt.defaults.defaults_for`). For a method that trains on target labels, pass ``target=(x, y)``.
     target_test
         Labelled target samples, if there are any, to follow the accuracy on; never trained on.
     target_labels, target_label_weight
         Labels of some target samples, −1 for all others, to train on as well, and the weight of their cross-entropy.
     net
-        ``"small"``, ``"large"``, ``"tiny"``, ``"mlp"``, or a function that builds a network (see
-        :func:`vmt.nets.from_module` for one of your own). By default the small CNN for images and the MLP for vectors.
+        A name that ``vmt train --net`` takes, or a function that builds a network (see :func:`vmt.nets.from_module`
+        for one of your own). By default the MLP for vectors and a CNN for images: the paper's small one on a GPU, a
+        thin one on a CPU.
     iterations
         Length of the method's first phase.
     out, resume
@@ -90,15 +93,16 @@ def adapt(
         target_labelled=None if target_labels is None else labelled_part(unlabelled, target_labels),
         classes=classes,
     )
+    chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device, DEFAULT_ITERATIONS)
     if method is None:
-        iterations = iterations or DEFAULT_ITERATIONS
-        method = methods.vmt(radius=radius_for(sample_shape(task))).with_decay(decay_for(iterations))
+        iterations = iterations or chosen.iterations
+        method = default_method(chosen).with_decay(decay_for(iterations))
     if iterations is not None:
         method = method.with_iterations(iterations)
     if target_labels is not None:
         method = methods.with_target_labels(method, target_label_weight)
     shape = sample_shape(task)
-    name = net if isinstance(net, str) else OWN_MODULE if net else "small" if task.source.is_images else "mlp"
+    name = net if isinstance(net, str) else OWN_MODULE if net else chosen.net
     spec = NetSpec(name, shape, len(task.classes), net_options or {})
     build = net if callable(net) else spec.build
     folder = None if out is None else Path(out)
@@ -111,12 +115,10 @@ def adapt(
     return Model(outcome.best or outcome.network, spec, task.preprocess, task.classes, about, task.source.features)
 
 
-def radius_for(shape: Sequence[int]) -> float:
-    """The paper's VAT radius, 3.5 for 3×32×32 values, for samples of another size: the same change per value."""
-    values = 1
-    for side in shape:
-        values *= side
-    return float(3.5 * (values / 3072) ** 0.5)
+def default_method(chosen: Defaults) -> Method:
+    """VMT with settings for the kind of samples."""
+    settings = chosen.taken_by(list(inspect.signature(methods.vmt).parameters))
+    return methods.vmt(**settings, optimiser=Adam(lr=chosen.lr))
 
 
 def as_domain(samples: Any, name: str) -> Domain:

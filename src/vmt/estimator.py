@@ -4,6 +4,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,9 +16,9 @@ from sklearn.utils import assert_all_finite, check_array, check_random_state, co
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from vmt.api import radius_for
-from vmt.data import Task, domain, make_task
+from vmt.data import domain, make_task
 from vmt.data.convert import labelled_part
+from vmt.defaults import Defaults, defaults_for
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.methods import METHODS, with_target_labels
@@ -44,9 +45,10 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     method
         A name that ``vmt methods`` lists, or a :class:`vmt.method.Method`, whose own settings then hold.
     lambda_d, lambda_s, lambda_t
-        Weights of the domain-adversarial loss, of the penalties on the source and of those on the target.
+        Weights of the domain-adversarial loss, of the penalties on the source and of those on the target. None, here
+        and below, takes what suits the kind of samples (:func:`vmt.defaults.defaults_for`).
     radius
-        VAT's radius; None takes the paper's, brought to the number of values in a sample.
+        VAT's radius.
     iterations, batch_size, lr
         Length of the training, samples per domain in a batch, and Adam's learning rate.
     use_target_labels
@@ -56,8 +58,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         Whether to refine with DIRT-T, the weight of its teacher, the iterations between two teachers (None: a tenth of
         the phase) and its length (None: as many as before).
     net, net_options
-        ``"auto"`` (an MLP for vectors, the paper's small CNN for images), a name of :data:`vmt.nets.spec.NETS`, or a
-        function that builds a network; what to build a named one with.
+        ``"auto"`` (an MLP for vectors, a CNN for images: the paper's small one on a GPU, a thin one on a CPU), a name
+        that ``vmt train --net`` takes, or a function that builds a network; what to build a named one with.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     random_state
@@ -87,13 +89,13 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self,
         method: str | Method = "vmt",
         *,
-        lambda_d: float = 1e-2,
-        lambda_s: float = 1.0,
-        lambda_t: float = 1e-2,
+        lambda_d: float | None = None,
+        lambda_s: float | None = None,
+        lambda_t: float | None = None,
         radius: float | None = None,
-        iterations: int = 2_000,
+        iterations: int | None = None,
         batch_size: int = 64,
-        lr: float = 1e-3,
+        lr: float | None = None,
         use_target_labels: bool = False,
         dirt_t: bool = False,
         beta: float = 1e-2,
@@ -187,12 +189,13 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             target_labelled=None if known is None else labelled_part(unlabelled, known),
             classes=[str(label) for label in self.classes_],
         )
-        method = self._method(task)
+        chosen = defaults_for(sample_shape(task), max(len(labelled), len(unlabelled)), self.device)
+        method = self._method(chosen)
         if known is not None:
             method = with_target_labels(method)
         name = self.net if isinstance(self.net, str) else OWN_MODULE
         if name == "auto":
-            name = "small" if labelled.is_images else "mlp"
+            name = chosen.net
         spec = NetSpec(name, sample_shape(task), len(task.classes), self.net_options or {})
         build = self.net if callable(self.net) else spec.build
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -207,22 +210,22 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
         return Model(outcome.network, spec, task.preprocess, task.classes, about)
 
-    def _method(self, task: Task) -> Method:
-        if self.iterations < 1:
-            raise InputError(f"iterations is {self.iterations}: give 1 or more.")
+    def _method(self, chosen: Defaults) -> Method:
+        names = ("lambda_d", "lambda_s", "lambda_t", "radius", "lr", "iterations")
+        asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        used = replace(chosen, **asked)
+        if used.iterations < 1:
+            raise InputError(f"iterations is {used.iterations}: give 1 or more.")
         if isinstance(self.method, Method):
-            return self.method.with_iterations(self.iterations)
+            return self.method.with_iterations(used.iterations)
         if self.method not in METHODS:
             raise InputError(f"there is no method {self.method!r}: choose one of {', '.join(METHODS)}.")
-        radius = radius_for(sample_shape(task)) if self.radius is None else self.radius
-        asked = {"lambda_d": self.lambda_d, "lambda_s": self.lambda_s, "lambda_t": self.lambda_t, "radius": radius}
-        takes = inspect.signature(METHODS[self.method]).parameters
-        settings: dict[str, Any] = {name: value for name, value in asked.items() if name in takes}
-        settings |= {"iterations": self.iterations, "lr": self.lr, "decay": decay_for(self.iterations)}
+        settings = used.taken_by(list(inspect.signature(METHODS[self.method]).parameters))
+        settings |= {"iterations": used.iterations, "lr": used.lr, "decay": decay_for(used.iterations)}
         refine: dict[str, Any] | None = None
         if self.dirt_t:
-            length = self.dirt_t_iterations or self.iterations
-            refine = {"beta": self.beta, "lambda_t": self.lambda_t, "radius": radius, "iterations": length}
+            length = self.dirt_t_iterations or used.iterations
+            refine = {"beta": self.beta, "lambda_t": used.lambda_t, "radius": used.radius, "iterations": length}
             refine["interval"] = self.interval or max(1, length // 10)
             if self.method != "vmt":
                 refine["mix"] = None

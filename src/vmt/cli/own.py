@@ -4,19 +4,17 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from vmt.api import DEFAULT_ITERATIONS, radius_for
 from vmt.data import Task
 from vmt.data.own import EVALUATION_ONLY, own_task
 from vmt.data.parts import Reading
+from vmt.defaults import defaults_for
 from vmt.errors import InputError
 from vmt.methods import METHODS, dirt_t
 from vmt.recipes import Recipe, decay_for
 from vmt.run import DataSpec
-from vmt.train.config import Config, torch_device
+from vmt.train.config import Config
 from vmt.train.setting import sample_shape
 
-# On a CPU the thin network, for a few minutes: a few hundred iterations with a faster rate, more of them for more data.
-CPU_ITERATIONS, CPU_EPOCHS, CPU_LR = 600, 5, 3e-3
 WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t"}
 
 
@@ -73,24 +71,18 @@ def own_recipe(task: Task, method: str, with_dirt_t: bool, device: str) -> Recip
     """Sensible settings for data that no recipe knows."""
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}.")
-    images = task.source.is_images
-    thin = images and torch_device(device).type == "cpu"
-    length = cpu_iterations(max(len(task.source), len(task.target))) if thin else DEFAULT_ITERATIONS
-    radius = {"radius": radius_for(sample_shape(task))}
-    takes = inspect.signature(METHODS[method]).parameters
-    settings: dict[str, Any] = {"iterations": length, **(radius if "radius" in takes else {})}
-    if thin:
-        settings |= {"lr": CPU_LR, "decay": decay_for(length)}
-    refine: dict[str, Any] | None = {"iterations": length, "interval": length // 10, **radius} if with_dirt_t else None
+    chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device)
+    length = chosen.iterations
+    settings = chosen.taken_by(list(inspect.signature(METHODS[method]).parameters))
+    settings |= {"iterations": length, "lr": chosen.lr, "decay": decay_for(length)}
+    refine: dict[str, Any] | None = None
+    if with_dirt_t:
+        refine = {"iterations": length, "interval": length // 10, "radius": chosen.radius, "lambda_t": chosen.lambda_t}
     if refine is not None and method != "vmt":
         refine["mix"] = None
     every = min(500, length // 6)
     config = Config(evaluate_every=every, checkpoint_every=every)
-    return Recipe(method, settings, refine, "tiny" if thin else "small" if images else "mlp", {}, config)
-
-
-def cpu_iterations(samples: int) -> int:
-    return min(DEFAULT_ITERATIONS, max(CPU_ITERATIONS, CPU_EPOCHS * samples // Config.batch_size))
+    return Recipe(method, settings, refine, chosen.net, {}, config)
 
 
 def choices(recipe: Recipe, task: Task) -> Iterator[str]:
@@ -111,7 +103,7 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     if weights := [f"{sign} {used[name]:g}" for name, sign in WEIGHTS.items() if name in used]:
         yield f"weights: {', '.join(weights)} (--lambda-d, --lambda-s, --lambda-t)"
     if "radius" in used:
-        yield f"radius of VAT: {used['radius']:.3g}, the paper's in proportion to the size of a sample (--radius)"
+        yield f"radius of VAT: {used['radius']:.3g}, in proportion to the size of a sample (--radius)"
     if recipe.dirt_t is not None:
         refine = {**{n: p.default for n, p in inspect.signature(dirt_t).parameters.items()}, **recipe.dirt_t}
         yield (

@@ -1,0 +1,52 @@
+"""What is used where nothing was asked for, by the kind of samples and how many there are."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vmt.train.config import Config, torch_device
+
+LONGEST = 5_000
+# At least so many iterations, and so many times through the data, up to the longest. For images on a CPU a few minutes'
+# worth of a thin network, with a faster rate.
+VECTOR_ITERATIONS, CPU_ITERATIONS, EPOCHS = 1_000, 600, 5
+# The paper's, for 3×32×32 values in [-1, 1]: its change per value serves images of any size.
+RADIUS, VALUES = 3.5, 3072
+# Per value, for vectors of unit variance.
+VECTOR_RADIUS = 0.3
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Settings for samples of one kind."""
+
+    net: str
+    lambda_d: float
+    lambda_s: float
+    lambda_t: float
+    radius: float
+    lr: float
+    iterations: int
+
+    def taken_by(self, names: Sequence[str]) -> dict[str, Any]:
+        """Those that a method takes."""
+        return {name: getattr(self, name) for name in ("lambda_d", "lambda_s", "lambda_t", "radius") if name in names}
+
+
+def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longest: int = LONGEST) -> Defaults:
+    """Settings for samples of a shape, (features,) or (channels, height, width), of which a domain has so many.
+
+    Those of vectors were chosen on small tasks made for it (docs/own-data.md); the weights for images are the paper's.
+    """
+
+    def length(least: int) -> int:
+        return min(longest, max(least, EPOCHS * samples // Config.batch_size))
+
+    if len(shape) == 1:
+        radius = VECTOR_RADIUS * math.sqrt(shape[0])
+        return Defaults("mlp", 1e-2, 0.1, 1.0, radius, 3e-3, length(VECTOR_ITERATIONS))
+    radius = RADIUS * math.sqrt(math.prod(shape) / VALUES)
+    if torch_device(device).type == "cpu":
+        return Defaults("tiny", 1e-2, 1.0, 1e-2, radius, 3e-3, length(CPU_ITERATIONS))
+    return Defaults("small", 1e-2, 1.0, 1e-2, radius, 1e-3, longest)
