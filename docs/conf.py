@@ -23,6 +23,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|np|nn|sklearn|collections|pathlib|typing)\..*"),
     ("py:.*", r"Tensor|NDArray|Path|Any|Callable|Sequence|Mapping|Self|Module|nn\.Module"),
     ("py:data", r"[A-Z_]+"),
+    # Folders of the repository: links on GitHub, plain words here.
+    ("myst", r"(\.\./)+[\w/-]+"),
     # Parts of our own that are not for users, but are named.
     ("py:.*", r"vmt\.(plan|draws|defaults|data\.stored|data\.stl|nets\.spec)(\..*)?"),
 ]
