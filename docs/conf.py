@@ -6,6 +6,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
+from docutils import nodes
+
 import vmt
 
 project = "vmt"
@@ -64,3 +66,10 @@ def setup(app: Any) -> None:
 
     app.connect("autodoc-process-docstring", keep, priority=100)
     app.connect("autodoc-process-docstring", put_back, priority=900)
+
+    def plain_words(app: Any, tree: nodes.document, page: str) -> None:
+        for link in list(tree.findall(nodes.reference)):
+            if str(link.get("refid", "")).startswith("../"):
+                link.replace_self(link.children)
+
+    app.connect("doctree-resolved", plain_words)
