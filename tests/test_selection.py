@@ -69,21 +69,21 @@ def test_the_last_model_stays_the_runs_model_and_the_best_is_beside_it(runs: Pat
 
 
 def test_the_best_model_survives_a_kill(tmp_path: Path) -> None:
-    """By diversity an early look is the best one, so that after a kill only the checkpoint still knows it."""
+    """Neighbourhoods are densest before anything is learned, so after a kill only the checkpoint knows the best."""
     source, target = write_blobs(tmp_path)
-    flags = ["--source", source, "--target", target, *FLAGS, "--iterations", 200, "--keep-best", "diversity"]
+    flags = ["--source", source, "--target", target, *FLAGS, "--iterations", 200, "--keep-best", "snd"]
+    assert main(["train", *map(str, flags), "--out", str(tmp_path / "whole")]) == 0
+    best = json.loads((tmp_path / "whole" / "summary.json").read_text())["best"]
+    assert best["step"] <= 100, "or nothing is shown"
     process = start("train", *flags, "--out", tmp_path / "killed")
-    while newest(tmp_path / "killed") < "step-000000080" and process.poll() is None:
+    while newest(tmp_path / "killed") < f"step-{best['step']:09d}" and process.poll() is None:
         time.sleep(0.01)
     assert process.poll() is None, "the run ended before it could be killed"
     process.kill()
     process.wait()
     assert not (tmp_path / "killed" / "model_best.safetensors").exists()
-    assert main(["train", *map(str, flags), "--out", str(tmp_path / "whole")]) == 0
     assert main(["train", "--resume", str(tmp_path / "killed")]) == 0
-    whole, killed = (json.loads((tmp_path / name / "summary.json").read_text())["best"] for name in ("whole", "killed"))
-    assert whole == killed
-    assert whole["step"] <= 80, "or nothing is shown"
+    assert json.loads((tmp_path / "killed" / "summary.json").read_text())["best"] == best
     ours, theirs = (load_file(tmp_path / name / "model_best.safetensors") for name in ("killed", "whole"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert looks_of(tmp_path / "whole") == looks_of(tmp_path / "killed")
@@ -131,6 +131,14 @@ def test_select_refuses_with_a_sentence(runs: Path, tmp_path: Path, capsys: pyte
     capsys.readouterr()
     assert main(["select", str(tmp_path / "run")]) == 2
     assert "without validators" in capsys.readouterr().err
+
+
+def test_folders_that_are_no_runs_are_named_and_left_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As runs/* may name them."""
+    assert main(["select", str(runs), str(runs / "kept"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {look["run"] for look in found["ranking"]} == {str(runs / "kept")}
+    assert f"{runs} is not the folder of a run" in found["warnings"][0]
 
 
 def test_an_unknown_validator_is_refused_before_training() -> None:
@@ -249,7 +257,7 @@ def test_adapt_returns_the_best_model_when_asked(task: Task) -> None:
         given = {"evaluate_every": 5, "batch_size": 16, "progress": False, **config}
         return library.adapt(source, task.target.x, method, iterations=iterations, **given)
 
-    best, last = adapted(60, keep_best="diversity"), adapted(60)
+    best, last = adapted(60, keep_best="snd"), adapted(60)
     step = best.about["best"]["step"]
     assert step < 60, "or nothing is shown"
     x = task.target.x.numpy()

@@ -2,11 +2,12 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from vmt.errors import InputError
 from vmt.selection import History, Look, agreement, models, names, ranked, read_history, warnings
 from vmt.validators import DEFAULT, VALIDATORS, check_name
 
@@ -36,8 +37,8 @@ def add_commands(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     by = check_name(arguments.by)
-    histories = [read_history(folder) for folder in dict.fromkeys(arguments.runs)]
-    order, agree, warned = ranked(models(histories), by), agreement(histories), list(warnings(histories))
+    histories, left_out = read_all(dict.fromkeys(arguments.runs))
+    order, agree, warned = ranked(models(histories), by), agreement(histories), [*left_out, *warnings(histories)]
     if arguments.json:
         looks = {h.looks[0].run: [asdict(look) for look in h.looks] for h in histories}
         ranking = [asdict(look) for look in order]
@@ -53,6 +54,19 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(["", *(f"Warning: {sentence}" for sentence in warned), *advice(order, histories, by)]))
     print(f"\nHow the validators agree: rank correlations over {agree['over']}.\n{matrix(agree)}")
     return 0
+
+
+def read_all(folders: Iterable[Path]) -> tuple[list[History], list[str]]:
+    """The runs among some folders, and a sentence about each that is none: runs/* may well hold others."""
+    histories, left_out = [], []
+    for folder in folders:
+        try:
+            histories.append(read_history(folder))
+        except InputError as error:
+            left_out.append(str(error))
+    if not histories:
+        raise InputError(left_out[0])
+    return histories, left_out
 
 
 def table(looks: Sequence[Look], by: str, numbered: bool = False) -> str:
