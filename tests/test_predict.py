@@ -180,6 +180,17 @@ def test_what_cannot_be_predicted_on(
     assert name in said
 
 
+@pytest.mark.parametrize("out", ["/dev/full", "nowhere/out.csv"])
+def test_a_full_disk_and_a_missing_folder(
+    models: Path, tmp_path: Path, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path / "x.png", picture(1))
+    assert main(["predict", str(models / "pictures.safetensors"), str(path), "--out", str(tmp_path / out)]) == 2
+    said = capsys.readouterr().err
+    assert len(said.strip().splitlines()) == 1
+    assert f"{tmp_path / out} cannot be written" in said
+
+
 def test_results_are_written_before_all_is_read(models: Path, tmp_path: Path) -> None:
     """The first batch comes out while the writer of the paths still waits."""
     path = save(tmp_path / "x.png", picture(1))

@@ -157,11 +157,10 @@ def output(path: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     try:
-        file = path.open("w", newline="", encoding="utf-8")
+        with path.open("w", newline="", encoding="utf-8") as file:
+            yield file
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another --out.") from error
-    with file:
-        yield file
 
 
 def bar(inputs: Sequence[Path | str], shown: bool) -> Any:
