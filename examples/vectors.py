@@ -1,9 +1,9 @@
 """Vectors through the scikit-learn estimator: how much does adaptation gain over training on the source alone?
 
-    python examples/vectors.py                  # three tasks, three seeds, a few minutes on one core
+    python examples/vectors.py                  # four tasks, three seeds, a few minutes on one core
     python examples/vectors.py --tasks moons --seeds 1
 
-Two moons whose target is turned by 30°; and two tables of scikit-learn (breast cancer, handwritten digits as 64
+Two moons whose target is turned by 30°, or turned and moved; and two tables of scikit-learn (breast cancer, handwritten digits as 64
 numbers) whose target was measured by another instrument: each column has a gain and an offset of its own. Labels of the
 target are used only to print its accuracy, on samples that were not trained on.
 """
@@ -25,13 +25,17 @@ Task = tuple[Samples, NDArray[Any], Samples]
 """Source with labels, target without, and target samples to measure with."""
 
 
-def moons(seed: int) -> Task:
+def moons(seed: int, moved: tuple[float, float] = (0.0, 0.0)) -> Task:
     def turned(degrees: float, part: int) -> Samples:
         x, y = make_moons(300, noise=0.08, random_state=10 * seed + part)
         c, s = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
-        return (x - [0.5, 0.25]) @ np.array([[c, s], [-s, c]]), y
+        return (x - [0.5, 0.25]) @ np.array([[c, s], [-s, c]]) + (moved if degrees else (0.0, 0.0)), y
 
     return turned(0, 0), turned(30, 1)[0], turned(30, 2)
+
+
+def moved_moons(seed: int) -> Task:
+    return moons(seed, (1.0, 0.5))
 
 
 def breast_cancer(seed: int) -> Task:
@@ -53,7 +57,12 @@ def other_instrument(table: Any, seed: int) -> Task:
     return (x[:half], y[:half]), measured[half:rest], (measured[rest:], y[rest:])
 
 
-TASKS: dict[str, Callable[[int], Task]] = {"moons": moons, "breast_cancer": breast_cancer, "digits": digits}
+TASKS: dict[str, Callable[[int], Task]] = {
+    "moons": moons,
+    "moved_moons": moved_moons,
+    "breast_cancer": breast_cancer,
+    "digits": digits,
+}
 
 
 def accuracies(task: Task, seed: int, **settings: Any) -> dict[str, float]:

@@ -49,7 +49,7 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longe
 
     if len(shape) == 1:
         radius = VECTOR_RADIUS * math.sqrt(shape[0])
-        return Defaults("mlp", 1e-2, 0.1, 1.0, radius, 3e-3, length(VECTOR_ITERATIONS))
+        return Defaults("mlp", 1e-2, 0.1, 0.3, radius, 3e-3, length(VECTOR_ITERATIONS))
     radius = RADIUS * math.sqrt(math.prod(shape) / VALUES)
     if torch_device(device).type == "cpu":
         return Defaults("tiny", 1e-2, 1.0, 1e-2, radius, 3e-3, length(CPU_ITERATIONS))
