@@ -3,9 +3,9 @@
     python examples/vectors.py                  # four tasks, three seeds, a few minutes on one core
     python examples/vectors.py --tasks moons --seeds 1
 
-Two moons whose target is turned by 30°, or turned and moved; and two tables of scikit-learn (breast cancer, handwritten digits as 64
-numbers) whose target was measured by another instrument: each column has a gain and an offset of its own. Labels of the
-target are used only to print its accuracy, on samples that were not trained on.
+Two moons whose target is turned by 30°, or turned and moved; and two tables of scikit-learn (breast cancer, and
+handwritten digits as 64 numbers) whose target was measured by another instrument: each column has a gain and an offset
+of its own. Labels of the target are used only to print its accuracy, on samples that were not trained on.
 """
 
 import argparse
