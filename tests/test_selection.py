@@ -1,6 +1,7 @@
 """Validators during a run, the best model that is kept, and ``vmt select``: real runs, real processes."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,11 @@ def test_select_refuses_with_a_sentence(runs: Path, tmp_path: Path, capsys: pyte
     assert "is not the folder of a run" in capsys.readouterr().err
     assert main(["select", str(runs / "kept"), "--by", "accuracy"]) == 2
     assert "choose one of source_accuracy" in capsys.readouterr().err
+    before = shutil.copytree(runs / "kept", tmp_path / "before")
+    log = (before / "log.jsonl").read_text()
+    (before / "log.jsonl").write_text(log.replace('"ami_source"', '"another"'))
+    assert main(["select", str(before)]) == 2
+    assert "no look of these runs has ami_source: choose with --by one of source_accuracy" in capsys.readouterr().err
     source, target = write_blobs(tmp_path)
     flags = ["--source", str(source), "--target", str(target), "--out", str(tmp_path / "run"), "--iterations", "2"]
     assert main(["train", *flags, "--validate-samples", "0"]) == 0

@@ -38,6 +38,7 @@ def add_commands(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     by = check_name(arguments.by)
     histories, left_out = read_all(dict.fromkeys(arguments.runs))
+    check_known(by, histories)
     order, agree, warned = ranked(models(histories), by), agreement(histories), [*left_out, *warnings(histories)]
     if arguments.json:
         looks = {h.looks[0].run: [asdict(look) for look in h.looks] for h in histories}
@@ -69,6 +70,13 @@ def read_all(folders: Iterable[Path]) -> tuple[list[History], list[str]]:
     return histories, left_out
 
 
+def check_known(by: str, histories: Sequence[History]) -> None:
+    """Refuse to rank by what no run has, and say what there is."""
+    known = names([look for history in histories for look in history.looks])
+    if by not in known:
+        raise InputError(f"no look of these runs has {by}: choose with --by one of {', '.join(known)}.")
+
+
 def table(looks: Sequence[Look], by: str, numbered: bool = False) -> str:
     """One line for each look: the score that ranks, then the others, then, apart, the accuracy if it is known."""
     columns = [by, *(name for name in names(looks) if name != by)]
@@ -89,7 +97,7 @@ def advice(order: Sequence[Look], histories: Sequence[History], by: str) -> list
     said = [f"The first is {first.file}." if first.file else f"The first is {first.run}; its model is not saved yet."]
     for history in histories:
         best = ranked(history.looks, by)[0]
-        if best.file is None and best is not history.looks[-1]:
+        if best.file is None and best is not history.looks[-1] and best.scores.get(by) is not None:
             said.append(
                 f"{best.run} was better by {by} at iteration {best.step}, but that model was not kept: "
                 f"--keep-best {by} would have."
