@@ -160,7 +160,7 @@ def records(missing: list[int], workers: int) -> Iterable[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS, help="file of the records")
-    parser.add_argument("--runs", type=int, default=108, help="how many runs there should be (default: 108)")
+    parser.add_argument("--runs", type=int, default=288, help="how many runs there should be (default: 288)")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each (default: 1)")
     parser.add_argument("--tables", action="store_true", help="only make table and figure anew")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of choosing.md (default: docs)")
