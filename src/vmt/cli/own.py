@@ -81,7 +81,8 @@ def own_recipe(task: Task, method: str, with_dirt_t: bool, device: str) -> Recip
     if refine is not None and method != "vmt":
         refine["mix"] = None
     every = min(500, length // 6)
-    config = Config(evaluate_every=every, checkpoint_every=every)
+    # A second thread hardly helps so thin a network, and on a busy machine it makes a run several times slower.
+    config = Config(evaluate_every=every, checkpoint_every=every, threads=1 if chosen.net == "tiny" else 0)
     return Recipe(method, settings, refine, chosen.net, {}, config)
 
 
