@@ -18,8 +18,10 @@ import torch
 
 from tests import benchmark_files as files
 from tests import own_pictures as pictures
+from tests.paper_runs import write_runs
 from vmt.cli.main import build_parser, main
 from vmt.data import Domain, Task, load_task
+from vmt.paper.figures import SYSTEMS_OVER_TIME, systems_of_tsne
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -152,6 +154,8 @@ def furnish(folder: Path) -> Path:
         quick("train", "digits", "--out", "runs/demo/vmt", *short)
         quick("export", "runs/mine")
         quick("data", "build", "syn", "--data", "DATA", "--count", 100, "--test-count", 10, "--workers", 1)
+        drawn = [*systems_of_tsne(instance_norm=False), *systems_of_tsne(instance_norm=True), *SYSTEMS_OVER_TIME]
+        write_runs(drawn, Path("DATA"), Path("runs/paper"), Path("results"))
     runs = folder / "runs"
     for name in ("a", "b", "c", "d", "firm", "lower", "mine-0", "mine-1"):
         shutil.copytree(runs / "mine", runs / name)

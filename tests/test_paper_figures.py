@@ -2,22 +2,19 @@
 
 import json
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.paper_runs import write_runs
 from tests.test_bad_input import official_files
 from vmt.cli.main import main
 from vmt.cli.train import load
-from vmt.paper.experiment import Stage
 from vmt.paper.figures import SYSTEMS_OVER_TIME, System, curve_of, embedded, systems_of_tsne
 from vmt.paper.gradient_norms import gradient_norm, norms_in_between, norms_of_network
-from vmt.paper.results import write_result
-from vmt.recipes import with_settings
-from vmt.run import DataSpec, RunSpec, execute
+from vmt.run import DataSpec
 
 FIGURES = ("tsne", "gradient-norms", "accuracy-over-time")
 
@@ -28,15 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("figures")
     (folder / "data").mkdir()
     data = official_files(folder / "data")
-    task = load(DataSpec("mnist-svhn", str(data)))
     wanted = [*systems_of_tsne(instance_norm=True), *SYSTEMS_OVER_TIME]
-    for experiment in {system.experiment.name: system.experiment for system in wanted}.values():
-        recipe = with_settings(experiment.recipe(0), {"iterations": 4}, {"iterations": 2})
-        config = replace(recipe.config, batch_size=4, evaluate_every=2, precision="float32", validate_samples=0)
-        spec = RunSpec(DataSpec("mnist-svhn", str(data)), replace(recipe, config=config))
-        stage = Stage(experiment, 0, experiment.phases[-1])
-        summary = execute(spec, task, folder / "runs" / stage.run)
-        write_result(folder / "results", stage, summary, folder / "runs" / stage.run, task)
+    write_runs(wanted, data, folder / "runs", folder / "results")
     return folder
 
 

@@ -1,0 +1,24 @@
+"""Run folders and results as the paper's tables leave them, but for their length: of a few iterations."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from vmt.cli.train import load
+from vmt.paper.experiment import Stage
+from vmt.paper.figures import System
+from vmt.paper.results import write_result
+from vmt.recipes import with_settings
+from vmt.run import DataSpec, RunSpec, execute
+
+
+def write_runs(systems: Iterable[System], data: Path, runs: Path, results: Path) -> None:
+    """The run of each system with seed 0, and its result file."""
+    task = load(DataSpec("mnist-svhn", str(data)))
+    for experiment in {system.experiment.name: system.experiment for system in systems}.values():
+        recipe = with_settings(experiment.recipe(0), {"iterations": 4}, {"iterations": 2})
+        config = replace(recipe.config, batch_size=4, evaluate_every=2, precision="float32", validate_samples=0)
+        spec = RunSpec(DataSpec("mnist-svhn", str(data)), replace(recipe, config=config))
+        stage = Stage(experiment, 0, experiment.phases[-1])
+        summary = execute(spec, task, runs / stage.run)
+        write_result(results, stage, summary, runs / stage.run, task)
