@@ -41,7 +41,7 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longe
 
     >>> chosen = defaults_for((9,), samples=20_000)
     >>> chosen.net, chosen.lambda_t, round(chosen.radius, 3), chosen.iterations
-    ('mlp', 1.0, 0.9, 1562)
+    ('mlp', 0.3, 0.9, 1562)
     """
 
     def length(least: int) -> int:
