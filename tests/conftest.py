@@ -1,6 +1,7 @@
 """Fixtures for the tests of the core."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 # Before torch is imported, and inherited by the commands that tests start: their tensors are tiny too.
@@ -27,3 +28,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if needing:
         config.hook.pytest_deselected(items=needing)
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+@pytest.fixture
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For tests in which a user's own package, called ``mine``, may be imported: no other test sees it."""
+
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.split(".")[0] == "mine"]:
+            del sys.modules[name]
+
+    forget()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    forget()

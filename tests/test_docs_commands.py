@@ -130,7 +130,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(furnished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def world(furnished: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -> Iterator[Path]:
     """The folder, with the publishers' servers replaced by one on this machine."""
     content = b"a published file"
     checksum = "sha256:" + hashlib.sha256(content).hexdigest()

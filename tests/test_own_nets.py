@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -53,17 +52,14 @@ FLAGS = ["--iterations", "6", "--batch-size", "8", "--checkpoint-every", "2", "-
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -> Path:
     """A current folder with a package of the user's own."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "nets.py").write_text(NETS)
     (tmp_path / "mine" / "bad.py").write_text("import no_such_package\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path
-    for name in [name for name in sys.modules if name == "mine" or name.startswith("mine.")]:
-        del sys.modules[name]
+    return tmp_path
 
 
 def tensors(path: Path) -> dict[str, np.ndarray]:
