@@ -155,7 +155,7 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from vmt.figures import COLOURS, GRID, INK, MUTED
+    from vmt.figures import COLOURS, INK, plain_axes
 
     tasks = list(dict.fromkeys(run["task"] for run in runs))
     figure = Figure(figsize=(9, 7.4), layout="constrained", facecolor="white")
@@ -172,12 +172,7 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
                 axes.scatter(x, y, s=14, marker=marker, linewidths=0.9, label=label, **style)
         axes.set_title(name, fontsize=9, color=INK)
     for axes in panels:
-        axes.grid(color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.tick_params(colors=MUTED, labelsize=7)
-        for side, spine in axes.spines.items():
-            spine.set_visible(side in ("left", "bottom"))
-            spine.set_color(GRID)
+        plain_axes(axes, labelsize=7)
     for axes in panels[::4]:
         axes.set_ylabel("target accuracy (%)", fontsize=8)
     handles, labels = panels[0].get_legend_handles_labels()

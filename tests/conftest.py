@@ -10,6 +10,17 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pytest
 import torch
 
+from vmt.data import Task, domain, make_task
+
+
+@pytest.fixture
+def task() -> Task:
+    """Four classes of vectors; the target is the source moved a little, without labels."""
+    torch.manual_seed(0)
+    y = torch.arange(200) % 4
+    x = torch.randn(200, 6) + 3 * torch.randn(4, 6)[y]
+    return make_task(domain(x, y, name="source"), domain(x + 0.5, name="target"))
+
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:

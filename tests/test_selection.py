@@ -16,7 +16,7 @@ import vmt as library
 from tests.own_data import start, vmt, write_blobs
 from vmt import InputError, methods, validators
 from vmt.cli.main import main
-from vmt.data import Domain, Task, domain, make_task
+from vmt.data import Domain, Task
 from vmt.method import Adam
 from vmt.nets import Staged, mlp
 from vmt.selection import History, Look, agreement, ranked, read_history, warnings
@@ -181,14 +181,6 @@ def test_what_ranking_warns_of() -> None:
 
 
 # The probe.
-
-
-@pytest.fixture
-def task() -> Task:
-    torch.manual_seed(0)
-    y = torch.arange(200) % 4
-    x = torch.randn(200, 6) + 3 * torch.randn(4, 6)[y]
-    return make_task(domain(x, y, name="source"), domain(x + 0.5, name="target"))
 
 
 def test_validators_never_see_target_labels_or_source_samples_that_were_trained_on(task: Task) -> None:

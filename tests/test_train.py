@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vmt import InputError, methods
-from vmt.data import Task, domain, make_task
+from vmt.data import Task
 from vmt.evaluate import Judgement
 from vmt.method import Adam
 from vmt.nets import mlp
@@ -46,14 +46,6 @@ def test_the_watch(
         assert sentence is not None
         assert says in sentence
         assert "lower lambda_t" in sentence, "the remedy is named"
-
-
-@pytest.fixture
-def task() -> Task:
-    torch.manual_seed(0)
-    y = torch.arange(200) % 4
-    x = torch.randn(200, 6) + 3 * torch.randn(4, 6)[y]
-    return make_task(domain(x, y, name="source"), domain(x + 0.5, name="target"))
 
 
 def short(**changes: object) -> Config:

@@ -81,13 +81,18 @@ def _figure(panels: int, title: str, across: bool = False) -> tuple[Any, Any]:
     axes = figure.subplots(1, panels) if across else figure.subplots(panels, 1, sharex=True)
     figure.suptitle(title, color=INK, fontsize=11)
     for each in axes:
-        each.grid(color=GRID, linewidth=0.8)
-        each.set_axisbelow(True)
-        each.tick_params(colors=MUTED, labelsize=8)
-        for side, spine in each.spines.items():
-            spine.set_visible(side in ("left", "bottom"))
-            spine.set_color(GRID)
+        plain_axes(each)
     return figure, axes
+
+
+def plain_axes(axes: Any, labelsize: int = 8) -> None:
+    """A pale grid behind the data, and no more lines than are read from."""
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=MUTED, labelsize=labelsize)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(GRID)
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -7,6 +7,7 @@ bytes costs one. There are 26 in an iteration of VMT.
 
 import ctypes
 from ctypes import POINTER, byref, c_size_t, c_uint, c_void_p
+from functools import lru_cache
 
 import torch
 
@@ -101,6 +102,7 @@ def neighbours(ask: "ctypes._NamedFuncPointer", node: c_void_p) -> "ctypes.Array
     return found
 
 
+@lru_cache(maxsize=8)
 def clearing(device: str) -> tuple[int, int, int]:
     """A kernel that clears words: its handle, threads in a block, and words that a block clears."""
     from vmt.engine.clear_kernel import BLOCK, clear

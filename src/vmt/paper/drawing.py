@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.errors import InputError
-from vmt.figures import COLOURS, GRID, INK, MUTED
+from vmt.figures import COLOURS, GRID, INK, MUTED, plain_axes
 from vmt.paper.figures import Cloud, Curve
 from vmt.train.checkpoint import write_atomically, writing
 
@@ -69,7 +69,7 @@ def draw_norms(norms: Mapping[str, Mapping[str, Any] | None], title: str, out: P
     """Mean over pairs, with the middle half shaded, against λ."""
     figure = new_figure((5.2, 3.9), title)
     axes = figure.subplots()
-    plain(axes)
+    plain_axes(axes)
     for colour, (label, values) in zip((COLOURS[3], COLOURS[1]), norms.items(), strict=False):
         if values is None:
             axes.plot([], [], color=colour, label=f"{label} ({NOT_RUN})")
@@ -106,7 +106,7 @@ def draw_over_time(curves: Mapping[str, Sequence[Curve]], title: str, out: Path)
     left.set_ylabel("target test accuracy (%)")
     right.set_xlabel(f"minutes of training on {', '.join(hardware)}, without compiling")
     for axes in (left, right):
-        plain(axes)
+        plain_axes(axes)
     left.legend(frameon=False, fontsize=8, loc="lower right")
     return save(figure, out)
 
@@ -130,15 +130,6 @@ def frame(axes: Any, empty: bool) -> None:
         spine.set_color(GRID)
     if empty:
         axes.text(0.5, 0.5, NOT_RUN, transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=9)
-
-
-def plain(axes: Any) -> None:
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=MUTED, labelsize=8)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(GRID)
 
 
 def targets(out: Path) -> list[Path]:
