@@ -45,10 +45,11 @@ class NormaliseImages(torch.autograd.Function):
 def normalise_images(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     from vmt.nets import instance_kernels
 
+    # Grey images that are tiled to three channels share memory; what comes out does not, and has strides of its own.
     (n, c, h, w), y = x.shape, torch.empty_like(x)
     mean, rate = x.new_empty(n, c), x.new_empty(n, c)
     instance_kernels.forward[n, c](
-        x, weight, bias, y, mean, rate, h * w, w, *x.stride(), eps,
+        x, weight, bias, y, mean, rate, h * w, w, *x.stride(), *y.stride(), eps,
         C=c, BP=power_of_two(h * w), num_warps=WARPS, **early(x.device),
     )  # fmt: skip
     return y, mean, rate
@@ -67,8 +68,9 @@ def normalise_images_backward(
     from vmt.nets import instance_kernels
 
     (n, c, h, w), (dx, of_images) = x.shape, shapes_backward(x, by_x)
+    of_dx = dx.stride() if by_x else (0, 0, 0, 0)
     instance_kernels.backward[n, c](
-        dy, x, weight, mean, rate, dx, of_images, h * w, w, *x.stride(), *dy.stride(),
+        dy, x, weight, mean, rate, dx, of_images, h * w, w, *x.stride(), *dy.stride(), *of_dx,
         C=c, BP=power_of_two(h * w), BY_X=by_x, num_warps=WARPS, **early(x.device),
     )  # fmt: skip
     return dx, of_images
