@@ -8,11 +8,12 @@ from tests.small import CLASSES, N, blobs, build, numbers, recorded, setting
 from vmt import methods
 from vmt.data import Domain
 from vmt.draws import SeededDraws
+from vmt.errors import InputError
 from vmt.events import run_events
 from vmt.method import Adam, Method, Phase
 from vmt.nets import Staged, cnn
 from vmt.nets.norm import normalised_together
-from vmt.schedules import Ramp
+from vmt.schedules import Number, Ramp, WarmUp
 from vmt.state import State
 from vmt.step import step
 
@@ -170,6 +171,26 @@ def test_ramp(shape: str, half: float) -> None:
     assert ramp(1) == pytest.approx(1, abs=1e-4)
     late = Ramp(2.0, 4.0, begin=0.5, until=0.75)
     assert [late(p) for p in (0, 0.5, 0.625, 0.75, 1)] == pytest.approx([2, 2, 3, 4, 4])
+
+
+def test_warm_up_is_of_the_targets_penalties_alone() -> None:
+    def weights(method: Method) -> dict[str, Number]:
+        return {term.name: term.weight for update in method.updates() for term in update.terms if term.weight != 0}
+
+    plain, warm = (methods.vmt(lambda_t=0.4, lambda_mix_t=0.2, warm_up=share) for share in (0.0, 0.25))
+    changed = {name: weight for name, weight in weights(warm).items() if weight != weights(plain)[name]}
+    assert changed == {
+        "L_m(target)": WarmUp(0.2, 0.25),
+        "L_v(target)": WarmUp(0.4, 0.25),
+        "L_c(target)": WarmUp(0.4, 0.25),
+    }
+    assert [WarmUp(0.4, 0.25)(progress) for progress in (0, 0.125, 0.25, 1)] == pytest.approx([0, 0.2, 0.4, 0.4])
+    assert WarmUp(Ramp(1.0, 3.0), 0.5)(0.25) == pytest.approx(0.75), "a schedule can be warmed up as well"
+    assert weights(methods.vmt(lambda_t=0, warm_up=0.5)) == weights(methods.vmt(lambda_t=0))
+    assert methods.dirt_t(warm).phases[1] == methods.dirt_t(plain).phases[1]
+    for method in (methods.vada, methods.co_da, methods.vmt):
+        with pytest.raises(InputError, match=r"warm_up=5000 .*from 0 to 1"):
+            method(warm_up=5000)
 
 
 @pytest.mark.parametrize("fresh", [True, False])

@@ -14,7 +14,7 @@ from vmt.errors import InputError
 from vmt.family import ADAM, AVERAGE, CLASSIFIER, SOURCE, TARGET, adversarial, classifier_update, family, one_phase
 from vmt.health import health
 from vmt.method import Adam, Average, Copy, CopyRole, Discriminator, Event, Method, Network, Phase, Role, Term, Update
-from vmt.schedules import Number
+from vmt.schedules import Number, warmed_up
 from vmt.views import Batch, Joined, Labels, Tap, View
 
 
@@ -58,6 +58,7 @@ def vada(
     lambda_d: Number = 1e-2,
     lambda_s: Number = 1.0,
     lambda_t: Number = 1e-2,
+    warm_up: float = 0.0,
     entropy: bool = True,
     radius: float = 3.5,
     xi: float | None = None,
@@ -66,11 +67,13 @@ def vada(
 ) -> Method:
     """DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)].
 
+    λ_t grows from 0 over the share ``warm_up`` of the iterations.
+
     >>> classifier = vada(lambda_t=0.1).phases[0].updates[-1]
     >>> {term.name: term.weight for term in classifier.terms if term.weight}
     {'L_y': 1.0, 'L_d': 0.01, 'L_v(source)': 1.0, 'L_v(target)': 0.1, 'L_c(target)': 0.1}
     """
-    terms = [penalties.vat(radius, xi)]
+    terms, lambda_t = [penalties.vat(radius, xi)], warmed_up(lambda_t, warm_up)
     return adversarial("vada", lambda_d, lambda_s, lambda_t, terms, optimiser, iterations, entropy)
 
 
@@ -78,6 +81,7 @@ def vmt(
     lambda_d: Number = 1e-2,
     lambda_s: Number = 1.0,
     lambda_t: Number = 1e-2,
+    warm_up: float = 0.0,
     mix: str | None = "logits",
     vat: bool = True,
     alpha: float = 1.0,
@@ -92,12 +96,15 @@ def vmt(
 
     ``mix`` says where the virtual labels are mixed (``logits``, ``probabilities`` or ``hidden``); ``mix=None`` drops
     L_m and ``vat=False`` L_v; ``lambda_mix_t`` gives L_m(target) a weight of its own; ``fresh_lambda=False`` draws λ
-    once per run, as the authors' program does.
+    once per run, as the authors' program does. λ_t, and L_m(target)'s own weight, grow from 0 over the share
+    ``warm_up`` of the iterations, so that the target's clusters form before they are pulled apart.
 
     >>> method = vmt(lambda_t=0.06, vat=False)
     >>> {term.name: term.weight for term in method.phases[0].updates[-1].terms if term.weight}
     {'L_y': 1.0, 'L_d': 0.01, 'L_m(source)': 1.0, 'L_m(target)': 0.06, 'L_c(target)': 0.06}
     """
+    lambda_t = warmed_up(lambda_t, warm_up)
+    lambda_mix_t = None if lambda_mix_t is None else warmed_up(lambda_mix_t, warm_up)
     terms = [] if mix is None else [penalties.mixup(mix, alpha, fresh_lambda, lambda_mix_t)]
     if vat:
         terms.append(penalties.vat(radius, xi))
@@ -218,6 +225,7 @@ def co_da(
     lambda_d: Number = 1e-2,
     lambda_s: Number = 1.0,
     lambda_t: Number = 1e-2,
+    warm_up: float = 0.0,
     lambda_p: Number = 0.1,
     lambda_div: Number = 1e-3,
     ceiling: float = 10.0,
@@ -229,11 +237,12 @@ def co_da(
 ) -> Method:
     """Two VADA classifiers that must agree on the target while their features are pushed apart on the source.
 
-    The first one predicts; the two end nearly equal.
+    The first one predicts; the two end nearly equal. λ_t grows from 0 over the share ``warm_up`` of the iterations.
 
     >>> list(co_da(lambda_d=0).roles)
     ['classifier', 'ema', 'classifier2', 'ema2']
     """
+    lambda_t = warmed_up(lambda_t, warm_up)
     first = family("classifier", "discriminator", lambda_d, lambda_s, lambda_t, [penalties.vat(radius, xi)], entropy)
     second = family("classifier2", "discriminator2", lambda_d, lambda_s, lambda_t, [penalties.vat(radius, xi)], entropy)
 

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from vmt.errors import InputError
+
 
 class Schedule(Protocol):
     """A number as a function of progress, 0 at the start of a phase and 1 at its end."""
@@ -38,3 +40,27 @@ class Ramp:
         elif self.shape == "sigmoid":
             p = 2 / (1 + math.exp(-10 * p)) - 1
         return self.start + (self.end - self.start) * p
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """``value``, which is reached in a straight line from 0 within the first ``share`` of a phase.
+
+    >>> weight = WarmUp(0.06, share=0.5)
+    >>> [weight(progress) for progress in (0.0, 0.25, 0.5, 1.0)]
+    [0.0, 0.03, 0.06, 0.06]
+    """
+
+    value: Number
+    share: float
+
+    def __call__(self, progress: float) -> float:
+        value = self.value(progress) if callable(self.value) else self.value
+        return value * min(progress / self.share, 1.0)
+
+
+def warmed_up(value: Number, share: float) -> Number:
+    """The value itself where there is nothing to warm up."""
+    if not 0 <= share <= 1:
+        raise InputError(f"warm_up={share} is not a share of the iterations: give a number from 0 to 1.")
+    return value if share == 0 or value == 0 else WarmUp(value, share)

@@ -42,6 +42,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "lambda_d": (float, "weight of the domain-adversarial loss"),
     "lambda_s": (float, "weight of the penalties on the source"),
     "lambda_t": (float, "weight of the penalties on the target"),
+    "warm_up": (float, "share of the iterations over which λ_t grows from 0, for example 0.125"),
     "lambda_mix_t": (float, "weight of L_m on the target, if not λ_t"),
     "mix": (str, "where virtual labels are mixed: logits, probabilities or hidden"),
     "alpha": (float, "λ of the mix is drawn from Beta(α, α)"),
