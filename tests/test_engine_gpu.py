@@ -1,4 +1,4 @@
-"""Engines and kernels on a CUDA device: the captured, the compiled and the plain step do the same.
+"""Engines on a CUDA device: the captured, the compiled and the plain step do the same.
 
 python -m pytest -m gpu tests/test_engine_gpu.py
 """
@@ -14,10 +14,6 @@ from vmt.engine.captured import captured
 from vmt.engine.prepare import captured_graph, compiled, eager
 from vmt.engine.running import Engine, Prepare
 from vmt.engine.workload import Workload, workload
-from vmt.nets.convolution import by_weights
-from vmt.nets.fused import After, NormaliseActivate, reference
-from vmt.nets.instance import NormaliseImages
-from vmt.nets.stem import Stem
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
@@ -143,113 +139,9 @@ def test_replays_draw_anew() -> None:
     assert not torch.equal(seen[0]["lambda"], seen[2]["lambda"])  # by the step, not by the generator
 
 
-@pytest.mark.parametrize("pool", [False, True])
-@pytest.mark.parametrize(("groups", "each", "channels", "side"), [(4, 64, 64, 32), (2, 5, 96, 6), (3, 64, 192, 8)])
-def test_fused_kernels_against_pytorch(pool: bool, groups: int, each: int, channels: int, side: int) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(groups * each, channels, side, side, device=CUDA, dtype=torch.float64)
-    x = (x * torch.linspace(0.5, 2, len(x), device=CUDA).view(-1, 1, 1, 1) + 0.5).float()
-    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
-    weight = torch.randn(channels, device=CUDA, requires_grad=True)
-    bias = torch.randn(channels, device=CUDA, requires_grad=True)
-    after = After(pool=pool)
-    wanted = [t.detach().double().requires_grad_() for t in (x, weight, bias)]
-    theirs = reference(*wanted, groups, 1e-3, after)
-    gradient = torch.randn_like(theirs)
-    ours, mean, var = NormaliseActivate.apply(x, weight, bias, groups, 1e-3, after)
-    close(ours, theirs)
-    close(mean, torch.stack([part.mean((0, 2, 3)) for part in x.double().chunk(groups)]))
-    close(var, torch.stack([part.var((0, 2, 3), correction=0) for part in x.double().chunk(groups)]))
-    found = torch.autograd.grad(ours, [x, weight, bias], gradient.float())
-    for a, b in zip(found, torch.autograd.grad(theirs, wanted, gradient), strict=True):
-        close(a, b)
-
-
-def test_dropout_of_the_fused_kernels_is_the_same_both_ways() -> None:
-    x = torch.randn(8, 64, 16, 16, device=CUDA).contiguous(memory_format=torch.channels_last).requires_grad_()
-    weight, bias = torch.ones(64, device=CUDA), torch.full((64,), 5.0, device=CUDA)
-    kept = After(slope=1.0, dropout=0.25)
-    y, _, _ = NormaliseActivate.apply(x, weight, bias, 2, 1e-3, kept)
-    mask = y != 0
-    assert abs(float(mask.double().mean()) - 0.75) < 0.01
-    gradient = torch.randn_like(y)
-    (found,) = torch.autograd.grad(y, x, gradient)
-    plain = reference(x, weight, bias, 2, 1e-3, After(slope=1.0))
-    close(y, plain * mask / 0.75)
-    (wanted,) = torch.autograd.grad(plain, x, gradient * mask / 0.75)
-    close(found, wanted)
-
-
-def test_noise_of_the_fused_kernels_is_standard_normal() -> None:
-    x = torch.randn(64, 64, 16, 16, device=CUDA).contiguous(memory_format=torch.channels_last)
-    ones, zeros = torch.ones(64, device=CUDA), torch.zeros(64, device=CUDA)
-    plain = reference(x, ones, zeros, 2, 1e-3, After())
-    noise = (NormaliseActivate.apply(x, ones, zeros, 2, 1e-3, After(noise=1.0))[0] - plain).flatten()
-    again = (NormaliseActivate.apply(x, ones, zeros, 2, 1e-3, After(noise=1.0))[0] - plain).flatten()
-    for value, wanted in ((noise.mean(), 0), (noise.var(), 1), (noise.pow(4).mean(), 3)):
-        assert abs(float(value) - wanted) < 0.05
-    for other in (again, noise.roll(1), noise.roll(64)):
-        assert abs(float((noise * other).mean())) < 0.01
-
-
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize(("channels", "side"), [(3, 32), (1, 28), (4, 7)])
-def test_instance_norm_against_pytorch(channels: int, side: int, layout: torch.memory_format) -> None:
-    torch.manual_seed(0)
-    x = (3 * torch.randn(5, channels, side, side, device=CUDA) + 2).contiguous(memory_format=layout).requires_grad_()
-    weight, bias = (torch.randn(channels, device=CUDA, requires_grad=True) for _ in range(2))
-    wanted = [t.detach().double().requires_grad_() for t in (x, weight, bias)]
-    theirs = F.instance_norm(wanted[0], weight=wanted[1], bias=wanted[2], eps=1e-3)
-    ours = NormaliseImages.apply(x, weight, bias, 1e-3)
-    close(ours, theirs)
-    gradient = torch.randn_like(theirs)
-    found = torch.autograd.grad(ours, [x, weight, bias], gradient.float(), retain_graph=True)
-    for a, b in zip(found, torch.autograd.grad(theirs, wanted, gradient), strict=True):
-        close(a, b)
-    close(torch.autograd.grad(ours, weight, gradient.float())[0], found[1])
-
-
-@pytest.mark.parametrize(("inputs", "outputs"), [(3, 64), (3, 96), (1, 64)])
-def test_first_convolution_against_pytorch(inputs: int, outputs: int) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(24, inputs, 32, 32, device=CUDA).bfloat16().float().requires_grad_()
-    weight = torch.randn(outputs, inputs, 3, 3, device=CUDA).bfloat16().float()
-    weight = weight.contiguous(memory_format=torch.channels_last).requires_grad_()
-    wanted = [x.detach().double().requires_grad_(), weight.detach().double().requires_grad_()]
-    theirs = F.conv2d(wanted[0], wanted[1], padding=1)
-    gradient = torch.randn_like(theirs).bfloat16()
-    ours = Stem.apply(x, weight)
-    close(ours, theirs, 3e-3)
-    found = torch.autograd.grad(ours, [x, weight], gradient)
-    for a, b in zip(found, torch.autograd.grad(theirs, wanted, gradient.double()), strict=True):
-        close(a, b, 6e-3)
-
-
-@pytest.mark.parametrize(("inputs", "outputs", "side"), [(64, 64, 8), (64, 64, 16), (96, 192, 8), (16, 32, 5)])
-def test_gradients_by_the_weights_against_pytorch(inputs: int, outputs: int, side: int) -> None:
-    """Of three convolutions with different numbers of images in one launch."""
-    torch.manual_seed(0)
-    counts = (100, 7, 256)
-
-    def images(channels: int) -> list[Tensor]:
-        some = [torch.randn(n, channels, side, side, device=CUDA, dtype=torch.bfloat16) for n in counts]
-        return [x.contiguous(memory_format=torch.channels_last) for x in some]
-
-    xs, dys = images(inputs), images(outputs)
-    weight = torch.zeros(outputs, inputs, 3, 3, device=CUDA, dtype=torch.float64, requires_grad=True)
-    for x, dy, found in zip(xs, dys, by_weights(dys, xs), strict=True):
-        (wanted,) = torch.autograd.grad(F.conv2d(x.double(), weight, padding=1), weight, dy.double())
-        close(found.permute(0, 3, 1, 2), wanted)
-
-
 def test_compiled_engine_says_what_it_did() -> None:
     work = small(bfloat16=True)
     run = engine(work, compiled("as asked", quiet))
     run.run(work.method.phases[0], 0, 2, 0)
     assert (run.name, run.why) == ("compiled", "as asked")
     assert all(bool(value.isfinite().all()) for value in run.metrics().values())
-
-
-def close(ours: Tensor, theirs: Tensor, tolerance: float = 2e-5) -> None:
-    difference = (ours.double() - theirs.double()).norm() / theirs.double().norm()
-    assert float(difference) < tolerance, f"relative difference {float(difference):.2e}"

@@ -14,7 +14,10 @@ FIRST_WITH_EARLY_LAUNCHES = (9, 0)
 
 @lru_cache(maxsize=8)
 def launches_early(device: str) -> bool:
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= FIRST_WITH_EARLY_LAUNCHES
+    """Never on a CPU, where an interpreter runs the kernels."""
+    if torch.device(device).type != "cuda" or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(device) >= FIRST_WITH_EARLY_LAUNCHES
 
 
 def early(device: torch.device) -> dict[str, bool]:

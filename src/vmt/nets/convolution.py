@@ -132,6 +132,9 @@ def parts_of(dys: list[Tensor], xs: list[Tensor]) -> tuple[tuple[int, ...], int]
 
 @lru_cache(maxsize=8)
 def processors(device: str) -> int:
+    """Of a CUDA device; for a CPU, where an interpreter runs the kernel, those of a small one."""
+    if torch.device(device).type != "cuda":
+        return 8
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
