@@ -170,6 +170,7 @@ def dropping(dropout: float) -> tuple[int, float]:
 
 def shapes_forward(x: Tensor, groups: int, pool: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     n, c, h, w = x.shape
+    assert not (pool and (h % 2 or w % 2)), "the kernels pool even numbers of rows and columns"
     size = (n, c, h // 2, w // 2) if pool else (n, c, h, w)
     y = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     mean, var, scale, shift = (torch.empty(groups, c, device=x.device) for _ in range(4))

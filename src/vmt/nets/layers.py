@@ -154,15 +154,17 @@ class Stage(nn.Sequential):
             if not norm.fuses(x):
                 x = layer(x)
                 continue
-            ending = end_of_block(layers)
+            ending = end_of_block(layers, x)
             del layers[: 3 if ending else 0]
             assert convolution.bias is not None
             x = norm.activated(convolution.without_bias(x), ending or After(SLOPE), convolution.bias)
         return x
 
 
-def end_of_block(layers: list[nn.Module]) -> After | None:
-    """Max-pool 2, dropout and noise, if that is what comes next."""
+def end_of_block(layers: list[nn.Module], x: Tensor) -> After | None:
+    """Max-pool 2, dropout and noise, if that is what comes next and no row or column of x is left out of the pool."""
+    if x.shape[2] % 2 or x.shape[3] % 2:
+        return None
     match layers[:3]:
         case [nn.MaxPool2d(kernel_size=2), nn.Dropout(p=dropout), GaussianNoise(std=noise)]:
             return After(SLOPE, True, dropout, noise)
