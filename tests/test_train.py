@@ -68,6 +68,19 @@ def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task) -> None:
     assert outcome.step < 1500
 
 
+def test_a_run_that_does_not_learn_the_source_says_so(task: Task) -> None:
+    """As it would with labels that belong to other samples."""
+    random = torch.Generator().manual_seed(0)
+    y = torch.randint(4, (len(task.source),), generator=random)
+    mislabelled = replace(task, source=replace(task.source, y=y), source_test=replace(task.source, y=y.flip(0)))
+    method = methods.source_only(iterations=700)
+    outcome = train(mislabelled, method, lambda: mlp((6,), 4), short(evaluate_every=350))
+    assert outcome.notes.collapsed is not None
+    assert "iteration 700 has learned nothing" in outcome.notes.collapsed
+    assert "labels belong to their samples" in outcome.notes.collapsed
+    assert train(task, method, lambda: mlp((6,), 4), short(evaluate_every=350)).notes.collapsed is None
+
+
 def test_a_loss_that_is_not_a_number_ends_the_run(task: Task) -> None:
     method = methods.source_only(optimiser=Adam(lr=float("inf")), iterations=40)
     with pytest.raises(InputError, match="not a number"):

@@ -15,6 +15,8 @@ VECTOR_ITERATIONS, CPU_ITERATIONS, EPOCHS = 1_000, 600, 5
 RADIUS, VALUES = 3.5, 3072
 # Per value, for vectors of unit variance.
 VECTOR_RADIUS = 0.3
+# The share of a run in which λ_t grows: the domains are to meet before clusters are sharpened.
+WARM_UP = 0.125
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,15 @@ class Defaults:
     lambda_d: float
     lambda_s: float
     lambda_t: float
+    warm_up: float
     radius: float
     lr: float
     iterations: int
 
     def taken_by(self, names: Sequence[str]) -> dict[str, Any]:
         """Those that a method takes."""
-        return {name: getattr(self, name) for name in ("lambda_d", "lambda_s", "lambda_t", "radius") if name in names}
+        weights = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius")
+        return {name: getattr(self, name) for name in weights if name in names}
 
 
 def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longest: int = LONGEST) -> Defaults:
@@ -49,8 +53,8 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longe
 
     if len(shape) == 1:
         radius = VECTOR_RADIUS * math.sqrt(shape[0])
-        return Defaults("mlp", 1e-2, 0.1, 0.3, radius, 3e-3, length(VECTOR_ITERATIONS))
+        return Defaults("mlp", 1e-2, 0.1, 0.3, WARM_UP, radius, 3e-3, length(VECTOR_ITERATIONS))
     radius = RADIUS * math.sqrt(math.prod(shape) / VALUES)
     if torch_device(device).type == "cpu":
-        return Defaults("tiny", 1e-2, 1.0, 1e-2, radius, 3e-3, length(CPU_ITERATIONS))
-    return Defaults("small", 1e-2, 1.0, 1e-2, radius, 1e-3, longest)
+        return Defaults("tiny", 1e-2, 1.0, 1e-2, WARM_UP, radius, 3e-3, length(CPU_ITERATIONS))
+    return Defaults("small", 1e-2, 1.0, 1e-2, WARM_UP, radius, 1e-3, longest)

@@ -47,6 +47,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     lambda_d, lambda_s, lambda_t
         Weights of the domain-adversarial loss, of the penalties on the source and of those on the target. None, here
         and below, takes what suits the kind of samples (:func:`vmt.defaults.defaults_for`).
+    warm_up
+        The share of the iterations over which λ_t grows from 0.
     radius
         VAT's radius.
     iterations, batch_size, lr
@@ -92,6 +94,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         lambda_d: float | None = None,
         lambda_s: float | None = None,
         lambda_t: float | None = None,
+        warm_up: float | None = None,
         radius: float | None = None,
         iterations: int | None = None,
         batch_size: int = 64,
@@ -111,6 +114,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.lambda_d = lambda_d
         self.lambda_s = lambda_s
         self.lambda_t = lambda_t
+        self.warm_up = warm_up
         self.radius = radius
         self.iterations = iterations
         self.batch_size = batch_size
@@ -211,7 +215,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return Model(outcome.network, spec, task.preprocess, task.classes, about)
 
     def _method(self, chosen: Defaults) -> Method:
-        names = ("lambda_d", "lambda_s", "lambda_t", "radius", "lr", "iterations")
+        names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr", "iterations")
         asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         used = replace(chosen, **asked)
         if used.iterations < 1:

@@ -103,6 +103,8 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     yield f"iterations: {used['iterations']} of {recipe.method}, learning rate {rate:g} (--iterations, --lr)"
     if weights := [f"{sign} {used[name]:g}" for name, sign in WEIGHTS.items() if name in used]:
         yield f"weights: {', '.join(weights)} (--lambda-d, --lambda-s, --lambda-t)"
+    if used.get("warm_up"):
+        yield f"warm-up: λ_t grows from 0 over the first {used['warm_up']:.1%} of the iterations (--warm-up)"
     if "radius" in used:
         yield f"radius of VAT: {used['radius']:.3g}, in proportion to the size of a sample (--radius)"
     if recipe.dirt_t is not None:

@@ -36,3 +36,14 @@ def collapse_in(
         if fell:
             return f"collapsed: source accuracy fell from {best_source:.1%} to {source.accuracy:.1%}; {REMEDY}."
     return None
+
+
+def unlearned(source: Judgement | None, source_share: float) -> str | None:
+    """One sentence when a run is late and yet hardly better on held-out source samples than their largest class."""
+    if source is None or source.accuracy is None or source_share > PILED or source.accuracy > 1.2 * source_share:
+        return None
+    return (
+        f"has learned nothing: {source.accuracy:.1%} of held-out source samples are right, and naming the largest "
+        f"class alone gives {source_share:.1%}; check that labels belong to their samples, and try a lower learning "
+        "rate."
+    )

@@ -20,7 +20,7 @@ from vmt.nets.staged import Staged
 from vmt.plan import reads_stream
 from vmt.state import build_state
 from vmt.train.checkpoint import load_latest, save_checkpoint
-from vmt.train.collapse import collapse_in
+from vmt.train.collapse import collapse_in, unlearned
 from vmt.train.config import Config, torch_device
 from vmt.train.log import Log, plain
 from vmt.train.progress import Progress
@@ -119,6 +119,8 @@ def train(
         sentence = None
         if any(reads_stream(update, "target") for update in phase.updates):
             sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), late)
+        if late and sentence is None and method.reads_labels_of("source"):
+            sentence = unlearned(source, largest_class(task.source))
         if sentence and not notes.collapsed:
             notes.collapsed = f"at iteration {done} {sentence}"
             progress.say(notes.collapsed)
