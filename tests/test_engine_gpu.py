@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vmt import methods
 from vmt.engine.captured import captured
 from vmt.engine.prepare import captured_graph, compiled, eager
 from vmt.engine.running import Engine, Prepare
@@ -78,6 +79,33 @@ def test_compiled_stays_close_to_eager_in_single_precision() -> None:
     assert run.name == "captured (compiled)"
     assert largest_difference(after["eager"][0], after["compiled"][0]) < 1e-5
     assert largest_difference(after["eager"][1], after["compiled"][1]) < 1e-2
+
+
+@pytest.mark.parametrize("name", [*methods.METHODS, "dirt_t"])
+@pytest.mark.usefixtures("exact")
+def test_every_method_compiled_follows_eager_step_by_step(name: str) -> None:
+    """From grey images to coloured ones. Three steps, each on a batch of its own: what the step before has left in
+    memory must not pass for right."""
+    method = methods.dirt_t(methods.vmt()) if name == "dirt_t" else methods.METHODS[name]()
+    seen: list[list[dict[str, Tensor]]] = []
+    with torch._inductor.config.patch(fallback_random=True):
+        for prepare in (eager(""), captured_graph("", quiet, compile=True)):
+            work = small(method=method)
+            run = engine(work, prepare)
+            seen.append([])
+            for i in range(3):
+                run.run(method.phases[-1], i, 1, i)
+                seen[-1].append(run.metrics())
+    assert run.name == "captured (compiled)", run.why
+    for wanted, found in zip(*seen, strict=True):
+        assert found.keys() == wanted.keys()
+        for metric, value in wanted.items():
+            torch.testing.assert_close(
+                found[metric], value, rtol=1e-3, atol=1e-3, msg=lambda m, at=metric: f"{at}: {m}"
+            )
+    losses = [torch.cat([value.flatten() for value in metrics.values()]) for metrics in seen[0]]
+    assert not torch.allclose(losses[0], losses[1], 1e-2, 1e-2)
+    assert not torch.allclose(losses[1], losses[2], 1e-2, 1e-2)
 
 
 @pytest.mark.parametrize("phase", [0, 1])

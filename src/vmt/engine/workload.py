@@ -21,7 +21,7 @@ XI = 1e-6
 
 @dataclass(frozen=True)
 class Workload:
-    """A method with everything it needs to run: VMT, then DIRT-T."""
+    """A method with everything it needs to run."""
 
     method: Method
     state: State
@@ -56,9 +56,10 @@ def workload(
     xi: float = XI,
     seed: int = 0,
     streams: dict[str, Domain] | None = None,
+    method: Method | None = None,
 ) -> Workload:
-    """The paper's MNIST→SVHN with instance norm: VMT with λ_d 0.01, λ_s 1, λ_t 0.06, then DIRT-T."""
-    method = methods.dirt_t(methods.vmt(lambda_t=0.06), lambda_t=0.06)
+    """The paper's MNIST→SVHN with instance norm: VMT with λ_d 0.01, λ_s 1, λ_t 0.06, then DIRT-T, or another method."""
+    method = method or methods.dirt_t(methods.vmt(lambda_t=0.06), lambda_t=0.06)
     widths = WIDTHS[net] if isinstance(net, str) else net
     shape = (3, side, side)
     state = build_state(method, lambda: cnn(shape, 10, widths, True, dropout, noise), shape, seed, device)
