@@ -60,6 +60,7 @@ def add_commands(commands: Any) -> None:
     running.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     running.add_argument("--evaluate-every", type=int, default=2500, help="iterations between looks (default: 2500)")
     running.add_argument("--checkpoint-every", type=int, default=5000, help="between checkpoints (default: 5000)")
+    running.add_argument("--note", help="kept with the results, for example what else the GPU was doing")
     running.add_argument("--json", action="store_true", help="print the table as JSON")
     add_places(running)
     running.set_defaults(run=run_table)
@@ -129,7 +130,7 @@ def run_table(arguments: argparse.Namespace) -> int:
         "checkpoint_every": arguments.checkpoint_every,
     }
     budget = None if arguments.budget is None else 60 * arguments.budget
-    places = Places(arguments.data, arguments.results, arguments.runs)
+    places = Places(arguments.data, arguments.results, arguments.runs, arguments.note)
     filled = fill(queue, load, places, budget, changes, to_stderr)
     if filled.complaints and not filled.done:
         raise InputError(filled.complaints[0])

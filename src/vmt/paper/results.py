@@ -33,8 +33,10 @@ def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
     return [read_result(result_path(results, begin + seed)) for seed in sorted(filter(str.isdecimal, seeds), key=int)]
 
 
-def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: Path, task: Task) -> None:
-    """What is known of a run after a stage; its file is replaced."""
+def write_result(
+    results: Path, stage: Stage, summary: dict[str, Any], folder: Path, task: Task, note: str | None = None
+) -> None:
+    """What is known of a run after a stage; its file is replaced, but for the notes in it."""
     started = json.loads((folder / RUN).read_text())
     phases = read_run(folder).recipe.build().phases
     now = environment()
@@ -71,9 +73,13 @@ def write_result(results: Path, stage: Stage, summary: dict[str, Any], folder: P
         "curve": curve,
         "validators": by_validator(looks),
     }
+    path = result_path(results, stage.run)
+    before = read_result(path).get("note") if path.exists() else None
+    if notes := [each for each in dict.fromkeys((before, note)) if each]:
+        record["note"] = "; ".join(notes)
     with writing(results):
         results.mkdir(parents=True, exist_ok=True)
-    write_atomically(result_path(results, stage.run), json.dumps(record).encode())
+    write_atomically(path, json.dumps(record).encode())
 
 
 def by_validator(looks: list[dict[str, Any]]) -> dict[str, list[float | None]]:

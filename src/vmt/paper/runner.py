@@ -23,11 +23,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Places:
-    """Where a queue finds its data and leaves what it makes."""
+    """Where a queue finds its data and leaves what it makes; ``note`` is kept with the results."""
 
     data: str
     results: Path
     runs: Path
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def carry_out(
     """Go on with a run to the end of a stage, or begin it. Returns whether it got there."""
     folder = places.runs / stage.run
     if (summary := finished_summary(folder)) is not None:
-        write_result(places.results, stage, summary, folder, task)  # the run is there, only its result was lost
+        # The run is there, only its result was lost.
+        write_result(places.results, stage, summary, folder, task, places.note)
         return True
     resume = (folder / RUN).exists()
     if resume:
@@ -111,7 +113,7 @@ def carry_out(
     progress = Progress(label=f"{stage.run} {stage.phase}")
     summary = execute(spec, task, folder, resume, progress, budget, until=stage.phase)
     progress.close()
-    write_result(places.results, stage, summary, folder, task)
+    write_result(places.results, stage, summary, folder, task, places.note)
     say(sentence(stage, summary, tidy(folder, summary["finished"])))
     return stage.phase in summary["phases"]
 
