@@ -4,6 +4,7 @@ python -m pytest -m gpu tests/test_engine_gpu.py
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from vmt.engine.captured import captured
 from vmt.engine.prepare import captured_graph, compiled, eager
 from vmt.engine.running import Engine, Prepare
 from vmt.engine.workload import Workload, workload
+from vmt.method import Adam, Method
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
@@ -81,31 +83,35 @@ def test_compiled_stays_close_to_eager_in_single_precision() -> None:
     assert largest_difference(after["eager"][1], after["compiled"][1]) < 1e-2
 
 
+def one_by_one(method: Method, prepare: Prepare) -> tuple[str, list[dict[str, Tensor]]]:
+    """The engine's name and what it logs at each of three steps of the last phase, shares of samples left out: where
+    two classes are nearly as likely, rounding decides."""
+    work = small(method=method)
+    run = engine(work, prepare)
+    seen = []
+    for i in range(3):
+        run.run(method.phases[-1], i, 1, i)
+        metrics = run.metrics()
+        seen.append({name: value for name, value in metrics.items() if "share" not in name and "accuracy" not in name})
+    return run.name, seen
+
+
 @pytest.mark.parametrize("name", [*methods.METHODS, "dirt_t"])
 @pytest.mark.usefixtures("exact")
 def test_every_method_compiled_follows_eager_step_by_step(name: str) -> None:
-    """From grey images to coloured ones. Three steps, each on a batch of its own: what the step before has left in
-    memory must not pass for right."""
-    method = methods.dirt_t(methods.vmt()) if name == "dirt_t" else methods.METHODS[name]()
-    seen: list[list[dict[str, Tensor]]] = []
+    """From grey images to coloured ones. Three steps, each with a batch of its own: what the step before has left in
+    memory must not pass for right. Small ones: where an activation is next to zero, rounding decides on its gradient,
+    and Adam makes much of little."""
+    adam = Adam(lr=1e-4)
+    method = methods.dirt_t(methods.vmt(optimiser=adam)) if name == "dirt_t" else methods.METHODS[name](optimiser=adam)
     with torch._inductor.config.patch(fallback_random=True):
-        for prepare in (eager(""), captured_graph("", quiet, compile=True)):
-            work = small(method=method)
-            run = engine(work, prepare)
-            seen.append([])
-            for i in range(3):
-                run.run(method.phases[-1], i, 1, i)
-                seen[-1].append(run.metrics())
-    assert run.name == "captured (compiled)", run.why
-    for wanted, found in zip(*seen, strict=True):
-        assert found.keys() == wanted.keys()
-        for metric, value in wanted.items():
-            torch.testing.assert_close(
-                found[metric], value, rtol=1e-3, atol=1e-3, msg=lambda m, at=metric: f"{at}: {m}"
-            )
-    losses = [torch.cat([value.flatten() for value in metrics.values()]) for metrics in seen[0]]
-    assert not torch.allclose(losses[0], losses[1], 1e-2, 1e-2)
-    assert not torch.allclose(losses[1], losses[2], 1e-2, 1e-2)
+        _, wanted = one_by_one(method, eager(""))
+        how, found = one_by_one(method, captured_graph("", quiet, compile=True))
+    assert how == "captured (compiled)"
+    for i in range(3):
+        torch.testing.assert_close(found[i], wanted[i], rtol=1e-3, atol=1e-3)
+    for before, after in pairwise(wanted):  # steps that can be told apart
+        assert max(float((after[metric] - before[metric]).abs()) for metric in after) > 2e-2
 
 
 @pytest.mark.parametrize("phase", [0, 1])
