@@ -60,8 +60,9 @@ def products_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def images(n: int, channels: int, side: int, layout: str = "channels_last", mean: float = 0, std: float = 1) -> Tensor:
-    """Contiguous, channels_last, or grey ones tiled to several channels, which share memory; of bfloat16's values."""
-    x = mean + std * torch.randn(n, 1 if layout == "tiled" else channels, side, side, device=DEVICE)
+    """Contiguous, channels_last, or grey ones tiled to several channels, which share memory; of bfloat16's values. Two
+    columns more than rows, so that one cannot pass for the other."""
+    x = mean + std * torch.randn(n, 1 if layout == "tiled" else channels, side, side + 2, device=DEVICE)
     x = x.bfloat16().float()
     if layout == "tiled":
         return x.expand(-1, channels, -1, -1)
