@@ -18,7 +18,7 @@ import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
-from vmt.launch import early
+from vmt.launch import can_launch, early
 
 GOLDEN = 0x9E3779B97F4A7C15
 BETA_TABLE = 1 << 12
@@ -76,7 +76,7 @@ class SeededDraws:
 
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
         hashed = key_on(self.seed, name, str(self.step.device))
-        if self.step.is_cuda and have_triton():
+        if self.step.is_cuda and have_triton() and can_launch(self.step.device):
             found: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
             return found
         return random_bits_in_torch(self.step, hashed, n, frozen)
@@ -186,4 +186,5 @@ def seed_layers(seed: int, step: int, device: torch.device) -> None:
     value = key(seed, f"layers/{step}") >> 1
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
-        torch.cuda.manual_seed(value)
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(value)

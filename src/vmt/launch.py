@@ -10,6 +10,16 @@ from functools import lru_cache
 import torch
 
 FIRST_WITH_EARLY_LAUNCHES = (9, 0)
+# Kernels count values in 32 bits, and a grid has at most this many programs in its second and third direction.
+MOST_VALUES = 2**31 - 1
+MOST_PROGRAMS = 65_535
+
+
+def can_launch(device: torch.device, values: int = 0) -> bool:
+    """Whether our kernels can work on the largest of their tensors, with so many values, on its device. Triton launches
+    on the device that is the current one, wherever the tensors are."""
+    here = device.type != "cuda" or device.index == torch.cuda.current_device()
+    return here and values <= MOST_VALUES
 
 
 @lru_cache(maxsize=8)

@@ -6,7 +6,9 @@ import torch
 def bfloat16_helps(device: torch.device) -> tuple[bool, str]:
     """Whether to run networks in bfloat16 on a device by default, and a sentence that says why."""
     if device.type == "cuda":
-        if torch.cuda.is_bf16_supported(including_emulation=False):
+        with torch.cuda.device(device):
+            supported = torch.cuda.is_bf16_supported(including_emulation=False)
+        if supported:
             return True, "bfloat16: the tensor cores of this GPU take it."
         return False, "float32: this GPU has no bfloat16 arithmetic."
     if device.type == "cpu":

@@ -1,8 +1,10 @@
 """The loop that every engine shares: seed the layers, set the schedules, advance one step."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from vmt.draws import seed_layers
@@ -41,16 +43,19 @@ class Engine:
         The first call for a phase prepares it: compiling and capturing take their time there, and where they cannot be
         done, ``name`` and ``why`` say so afterwards.
         """
-        if phase.updates not in self.ready:
-            set_schedules(self.setting, first / phase.iterations)
-            self.ready[phase.updates] = self.prepare(phase, self.state, self.setting)
-        prepared = self.ready[phase.updates]
-        self.current, self.name, self.why = prepared.tally, prepared.name, prepared.why
-        for i in range(count):
-            seed_layers(self.seed, global_step + i, self.state.step.device)
-            set_schedules(self.setting, (first + i) / phase.iterations)
-            prepared.advance()
-            prepared.tally.steps += 1
+        device = self.state.step.device
+        # Streams, graphs and kernels belong to the current device, which need not be the one that holds the tensors.
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            if phase.updates not in self.ready:
+                set_schedules(self.setting, first / phase.iterations)
+                self.ready[phase.updates] = self.prepare(phase, self.state, self.setting)
+            prepared = self.ready[phase.updates]
+            self.current, self.name, self.why = prepared.tally, prepared.name, prepared.why
+            for i in range(count):
+                seed_layers(self.seed, global_step + i, device)
+                set_schedules(self.setting, (first + i) / phase.iterations)
+                prepared.advance()
+                prepared.tally.steps += 1
 
     def metrics(self) -> dict[str, Tensor]:
         """The mean of every metric over the steps since the last call, on the CPU; the host waits for the device."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.draws import have_triton
-from vmt.launch import early
+from vmt.launch import can_launch, early
 
 GEOMETRY = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, not transposed, one group
 # Pixels that a program of the kernel takes at a time, its warps and stages; two such programs fit on each of the
@@ -79,7 +79,9 @@ class Convolution(torch.autograd.Function):
 
 def serves(x: Tensor, weight: Tensor) -> bool:
     """Channels in sixteens, where there are kernels."""
-    return x.is_cuda and weight.shape[0] % 16 == 0 and weight.shape[1] % 16 == 0 and have_triton()
+    outputs, inputs = weight.shape[:2]
+    sixteens = outputs % 16 == 0 and inputs % 16 == 0
+    return x.is_cuda and sixteens and have_triton() and can_launch(x.device, x.numel() // inputs * max(inputs, outputs))
 
 
 @torch.library.custom_op("vmt::by_weights", mutates_args=())

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vmt.draws import have_triton
-from vmt.launch import early
+from vmt.launch import MOST_PROGRAMS, can_launch, early
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,13 @@ class After:
 
 
 def fusable(x: Tensor, channels: int, sizes: tuple[int, ...]) -> bool:
-    """Whether the kernels serve this input: images on a CUDA device, passes of one size, channels in sixteens."""
-    return x.is_cuda and x.ndim == 4 and channels % 16 == 0 and len(set(sizes)) == 1 and have_triton()
+    """Whether the kernels serve what a convolution makes of x: images on a CUDA device, passes of one size, channels in
+    sixteens, no doubles, and not too many pixels."""
+    if not (x.is_cuda and x.ndim == 4 and have_triton()) or x.dtype == torch.float64:
+        return False
+    pixels = x.shape[2] * x.shape[3]
+    fits = sizes[0] * pixels <= MOST_PROGRAMS * FORWARD.rows and can_launch(x.device, len(x) * pixels * channels)
+    return channels % 16 == 0 and len(set(sizes)) == 1 and fits
 
 
 class NormaliseActivate(torch.autograd.Function):

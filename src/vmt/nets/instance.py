@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vmt.draws import have_triton
-from vmt.launch import early
+from vmt.launch import can_launch, early
 
 # A program holds all pixels of a channel.
 MOST_PIXELS = 4096
@@ -19,7 +19,7 @@ WARPS = 4
 def serves_images(x: Tensor) -> bool:
     """Small images in single precision, where there are kernels."""
     small = x.ndim == 4 and x.shape[2] * x.shape[3] <= MOST_PIXELS
-    return small and x.is_cuda and x.dtype == torch.float32 and have_triton()
+    return small and x.is_cuda and x.dtype == torch.float32 and have_triton() and can_launch(x.device, x.numel())
 
 
 class NormaliseImages(torch.autograd.Function):

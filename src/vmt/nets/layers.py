@@ -166,7 +166,7 @@ def end_of_block(layers: list[nn.Module], x: Tensor) -> After | None:
     if x.shape[2] % 2 or x.shape[3] % 2:
         return None
     match layers[:3]:
-        case [nn.MaxPool2d(kernel_size=2), nn.Dropout(p=dropout), GaussianNoise(std=noise)]:
+        case [nn.MaxPool2d(kernel_size=2), nn.Dropout(p=dropout), GaussianNoise(std=noise)] if dropout < 1:
             return After(SLOPE, True, dropout, noise)
     return None
 

@@ -109,6 +109,8 @@ class BatchNorm(nn.Module):
         """The norm of x and what comes after it. ``bias`` is one that x should have had: the norm takes it out of
         every output, so it is added to the running mean alone."""
         groups = len(_sizes or (len(x),))
+        if _sizes is None:
+            forget_seeds()  # those left from another call may be from before the generator was seeded anew
         y: Tensor
         y, mean, var = NormaliseActivate.apply(x, self.weight, self.bias, groups, self.eps, after)  # type: ignore[no-untyped-call]
         if _updating:
@@ -129,9 +131,14 @@ class BatchNorm(nn.Module):
 
 @torch.no_grad()
 def move_running_statistics(seen: list[tuple[BatchNorm, Tensor, Tensor]], updating: tuple[int, ...]) -> None:
-    """A few launches for all layers of a network, instead of two for each."""
-    for momentum in sorted({norm.momentum for norm, _, _ in seen}):
-        alike = [each for each in seen if each[0].momentum == momentum]
+    """A few launches for all layers of a network, instead of two for each; a layer that was used twice moves twice."""
+    uses: dict[BatchNorm, int] = {}
+    rounds: dict[tuple[int, float], list[tuple[BatchNorm, Tensor, Tensor]]] = {}
+    for each in seen:
+        norm = each[0]
+        uses[norm] = uses.get(norm, 0) + 1
+        rounds.setdefault((uses[norm], norm.momentum), []).append(each)
+    for (_, momentum), alike in rounds.items():
         running = [running for norm, _, _ in alike for running in (norm.running_mean, norm.running_var)]
         for i in updating:
             batch = [values[i] for _, mean, var in alike for values in (mean, var)]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.draws import have_triton
-from vmt.launch import early
+from vmt.launch import can_launch, early
 from vmt.nets.convolution import added_up
 
 ROWS = 128
@@ -22,7 +22,10 @@ TAPS = 9
 def serves_stem(x: Tensor, convolution: nn.Conv2d) -> bool:
     """Few channels in, sixteens out, on a CUDA device, in a network that runs in bfloat16."""
     few = convolution.in_channels <= 3 and convolution.out_channels % 16 == 0
-    return few and x.is_cuda and torch.is_autocast_enabled("cuda") and have_triton()
+    if not (few and x.is_cuda and torch.is_autocast_enabled("cuda") and have_triton()):
+        return False
+    values = len(x) * x.shape[2] * x.shape[3] * max(convolution.out_channels, patch(convolution.in_channels))
+    return torch.get_autocast_dtype("cuda") == torch.bfloat16 and can_launch(x.device, values)
 
 
 class Stem(torch.autograd.Function):
