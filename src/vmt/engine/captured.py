@@ -1,7 +1,7 @@
 """A step recorded once as a CUDA graph and replayed with one launch."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -11,6 +11,20 @@ from vmt.engine.untouched import untouched
 from vmt.state import State
 
 WARM_UP = 3
+
+
+@contextmanager
+def cleaned_up(device: torch.device) -> Iterator[None]:
+    """A capture that fails leaves torch on its stream, and torch's generator unusable outside of a capture: both are
+    put right, so that the step can run as it is written."""
+    stream = torch.cuda.current_stream(device)
+    try:
+        yield
+    except Exception:
+        torch.cuda.set_stream(stream)
+        generator = torch.cuda.default_generators[stream.device_index]
+        generator.graphsafe_set_state(generator.clone_state())  # a copy of the state knows nothing of the capture
+        raise
 
 
 def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
@@ -24,7 +38,7 @@ def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
             for _ in range(WARM_UP):
                 advance()
         torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(graph):
+        with cleaned_up(state.step.device), torch.cuda.graph(graph):
             advance()
     if have_triton():
         with suppress(RuntimeError, OSError, AttributeError):  # a driver that will not: the graph is good as it is

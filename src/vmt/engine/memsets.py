@@ -88,8 +88,12 @@ def replace(cuda: ctypes.CDLL, graph: c_void_p, node: c_void_p, memset: MemsetNo
     )
     added = c_void_p(0)
     check(cuda.cuGraphAddKernelNode_v2(byref(added), graph, before, c_size_t(len(before)), byref(kernel)))
-    for follower in map(c_void_p, list(after)):
-        check(cuda.cuGraphAddDependencies(graph, byref(added), byref(follower), c_size_t(1)))
+    try:
+        for follower in map(c_void_p, list(after)):
+            check(cuda.cuGraphAddDependencies(graph, byref(added), byref(follower), c_size_t(1)))
+    except RuntimeError:  # a kernel that not all wait for could clear what they have already written
+        check(cuda.cuGraphDestroyNode(added))
+        raise
     check(cuda.cuGraphDestroyNode(node))
 
 
