@@ -17,3 +17,9 @@ def test_last_line_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["bfloat16"] is False
     assert report["ratio"] == pytest.approx(report["baseline_ms"] / report["ms"])
     assert any(line.startswith("plain port") for line in lines)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "cuda:99"])
+def test_device_that_is_not_there(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--device", name]) == 2
+    assert f"device '{name}'" in capsys.readouterr().err

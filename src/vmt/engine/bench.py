@@ -14,7 +14,7 @@ from vmt.data import Domain, load_task
 from vmt.engine.baseline import plain_steps
 from vmt.engine.precision import bfloat16_helps
 from vmt.engine.workload import WIDTHS, Workload, random_domains, workload
-from vmt.errors import InputError
+from vmt.train.config import torch_device
 
 BLOCKS, BLOCKS_ON_CPU = 15, 5
 # Seconds in a block on a GPU: long enough that the host's way to the first launch does not show, as in training.
@@ -107,9 +107,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    device = torch.device(arguments.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here: use --device cpu.")
+    device = torch_device(arguments.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # whose events and streams the clock reads
     widths, size = WIDTHS[arguments.net], arguments.batch_size
     bfloat16, sentence = bfloat16_helps(device)
     if arguments.precision != "auto":
