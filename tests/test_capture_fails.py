@@ -1,15 +1,17 @@
-"""What is left behind where CUDA refuses: a step that cannot be captured, a graph that cannot be changed."""
+"""What happens where CUDA or a compiler refuses: training goes on, and from where it was."""
 
 import ctypes
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from vmt.engine import memsets
-from vmt.engine.prepare import captured_graph, eager
+from vmt.engine.prepare import captured_graph, compiled, eager
 from vmt.engine.running import Engine
 from vmt.engine.workload import workload
+from vmt.launch import kernels_run
 
 
 class Looking(nn.Module):
@@ -37,6 +39,41 @@ def test_step_that_cannot_be_captured_runs_as_it_is_written() -> None:
     assert "could not be captured" in said[-1]
     for name, value in results[0].items():
         torch.testing.assert_close(results[1][name], value, rtol=1e-2, atol=1e-3, msg=lambda m, at=name: f"{at}: {m}")
+
+
+def test_step_that_compiles_but_does_not_run_runs_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vmt.engine import whole_step
+
+    def failing(graph: object, tensors: list[Tensor]) -> Callable[..., None]:
+        def run(*given: Tensor) -> None:
+            given[1].zero_()  # a weight
+            raise AssertionError("expected size 3==3, stride 1==64 at dim=1")
+
+        return run
+
+    monkeypatch.setattr(whole_step, "compiled_graph", failing)
+    results, said = [], []
+    for prepare in (eager(""), compiled("", said.append)):
+        work = workload((4, 4, 4), False, torch.device("cpu"), batch_size=2, samples=20, side=4)
+        engine = Engine("", "", prepare, work.state, work.setting, work.seed)
+        engine.run(work.method.phases[0], 0, 1, 0)
+        assert engine.name == "eager"
+        results.append(work.state.tensors())
+    assert "could not be compiled: expected size 3==3" in said[-1]
+    for name, tensor in results[0].items():
+        assert torch.equal(tensor, results[1][name]), name
+
+
+def test_triton_that_cannot_build_a_kernel_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vmt import draw_kernels
+
+    class Kernel:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            raise RuntimeError("Failed to find C compiler.")
+
+    monkeypatch.setattr(draw_kernels, "random_bits", Kernel())
+    with pytest.warns(UserWarning, match="PyTorch's own are used, which are slower: Failed to find C compiler"):
+        assert not kernels_run.__wrapped__("cpu")
 
 
 class RefusingDriver:

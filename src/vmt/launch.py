@@ -5,6 +5,7 @@ place early and wait inside for the end of the one before (programmatic dependen
 begins with that wait, so nothing that it reads or writes is touched too soon.
 """
 
+import warnings
 from functools import lru_cache
 
 import torch
@@ -18,8 +19,27 @@ MOST_PROGRAMS = 65_535
 def can_launch(device: torch.device, values: int = 0) -> bool:
     """Whether our kernels can work on the largest of their tensors, with so many values, on its device. Triton launches
     on the device that is the current one, wherever the tensors are."""
-    here = device.type != "cuda" or device.index == torch.cuda.current_device()
-    return here and values <= MOST_VALUES
+    if values > MOST_VALUES:
+        return False
+    return device.type != "cuda" or (device.index == torch.cuda.current_device() and kernels_run(str(device)))
+
+
+@lru_cache(maxsize=8)
+def kernels_run(device: str) -> bool:
+    """Whether Triton can build and run a kernel for a device. It may be installed without the C compiler that it needs,
+    or not know the chip."""
+    from vmt.draw_kernels import BLOCK, random_bits
+
+    zero, out = (torch.zeros(n, dtype=torch.int64, device=device) for n in (1, BLOCK))
+    try:
+        random_bits[(1,)](zero, out, zero, BLOCK, FROZEN=False, BLOCK=BLOCK, **early(torch.device(device)))
+    except Exception as error:  # compilers raise anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        warnings.warn(
+            f"Triton runs no kernels on {device}, so PyTorch's own are used, which are slower: {reason}", stacklevel=2
+        )
+        return False
+    return True
 
 
 @lru_cache(maxsize=8)

@@ -34,13 +34,15 @@ def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) ->
         tally.add_(step(phase, state, setting))
         tensors = reached(state, setting, tally)
         graph = traced(lambda: tally.add_(step(phase, state, setting)), tensors)
-    tally.reset()
     run = compiled_graph(graph, tensors)
 
     @torch.no_grad()
     def advance() -> None:
         run(*tensors)
 
+    with untouched(state):
+        advance()  # what compiles may still fail when it is run: better here, where there is another way
+    tally.reset()
     return advance
 
 
