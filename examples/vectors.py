@@ -78,14 +78,17 @@ def accuracies(task: Task, seed: int, **settings: Any) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--iterations", type=int, help="default: the estimator's")
+    parser.add_argument("--warm-up", type=float, help="default: the estimator's")
     arguments = parser.parse_args()
-    settings = {} if arguments.iterations is None else {"iterations": arguments.iterations}
+    settings = {name: value for name in ("iterations", "warm_up") if (value := getattr(arguments, name)) is not None}
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     warnings.simplefilter("ignore", ConvergenceWarning)
     for name in arguments.tasks:
-        rows = [accuracies(TASKS[name](seed), seed, **settings) for seed in range(arguments.seeds)]
-        for seed, row in enumerate(rows):
+        rows = [accuracies(TASKS[name](seed), seed, **settings) for seed in seeds]
+        for seed, row in zip(seeds, rows, strict=True):
             print(f"{name:<14} seed {seed}   source only {row['source_only']:6.1%}   VMT {row['vmt']:6.1%}", flush=True)
         alone, adapted = (np.array([row[method] for row in rows]) for method in ("source_only", "vmt"))
         gain = 100 * (adapted - alone)
