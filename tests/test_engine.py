@@ -1,5 +1,6 @@
 """The engines on a CPU: the loop they share, the traced step, and what happens when something cannot be done."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -191,6 +192,14 @@ def test_compiled_kernels_are_kept_where_the_user_says(tmp_path: Path, monkeypat
     assert remember_compiled_kernels() == tmp_path / "vmt" / "inductor"
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
     assert remember_compiled_kernels() == Path("/elsewhere")
+
+
+def test_a_user_without_a_folder_to_write_to_can_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert remember_compiled_kernels() is None
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
 
 
 def test_arithmetic_of_an_iteration_by_hand() -> None:

@@ -140,7 +140,8 @@ def train(
 
     steps_per_chunk = 1
     begin = 0
-    with interruptible() as interrupted, cpu_threads(config, task), torch.random.fork_rng():
+    own = [device] if device.type == "cuda" else []  # of several GPUs, the others are left alone
+    with interruptible() as interrupted, cpu_threads(config, task), torch.random.fork_rng(own):
         for phase in method.phases:
             end = begin + phase.iterations
             progress.start(phase.name, phase.iterations, done=min(max(done - begin, 0), phase.iterations))
