@@ -11,7 +11,7 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    # Before triton is imported. Nothing but tests/test_kernels.py runs its kernels on a CPU.
+    # Before triton is imported. Nothing but tests/test_kernels*.py runs its kernels on a CPU.
     os.environ["TRITON_INTERPRET"] = "1"
 
 from vmt.data import Task, domain, make_task
