@@ -8,6 +8,7 @@ import torch
 from vmt.draws import have_triton
 from vmt.engine.memsets import memsets_as_kernels
 from vmt.engine.untouched import untouched
+from vmt.launch import can_launch
 from vmt.state import State
 
 WARM_UP = 3
@@ -40,7 +41,7 @@ def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
         torch.cuda.current_stream().wait_stream(stream)
         with cleaned_up(state.step.device), torch.cuda.graph(graph):
             advance()
-    if have_triton():
+    if have_triton() and can_launch(state.step.device):
         with suppress(RuntimeError, OSError, AttributeError):  # a driver that will not: the graph is good as it is
             memsets_as_kernels(graph.raw_cuda_graph(), state.step.device)
     graph.instantiate()
