@@ -57,7 +57,8 @@ def main() -> None:
                 began = time.monotonic()
                 found = curve(task, seed, weights, warm_up, arguments.iterations, arguments.device)
                 row = {"seed": seed, "weights": weights, "warm_up": warm_up, "accuracy": found}
-                print(json.dumps(row | {"seconds": round(time.monotonic() - began, 1)} | environment()), flush=True)
+                row |= {"seconds": round(time.monotonic() - began, 1), **environment(arguments.device)}
+                print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

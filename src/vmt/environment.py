@@ -12,9 +12,9 @@ import vmt
 from vmt.data import Domain, Task
 
 
-def environment() -> dict[str, str | None]:
-    """Versions, hardware and commit."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+def environment(device: str = "auto") -> dict[str, str | None]:
+    """Versions, hardware and commit, for work on a device named as in :class:`vmt.train.Config`."""
+    on_gpu = device != "cpu" and torch.cuda.is_available()
     return {
         "vmt": vmt.__version__,
         "commit": commit(),
@@ -22,7 +22,7 @@ def environment() -> dict[str, str | None]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpu_threads": str(torch.get_num_threads()),
-        "gpu": gpu,
+        "gpu": torch.cuda.get_device_name(None if device in ("auto", "cuda") else device) if on_gpu else None,
     }
 
 

@@ -88,7 +88,8 @@ def execute(
     if resume:
         check_same_data(out, print_of_data)
     else:
-        start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": environment()})
+        made = environment(spec.recipe.config.device)
+        start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": made})
 
     def save_model(network: Staged, path: Path, about: dict[str, Any]) -> None:
         Model(network, net, task.preprocess, task.classes, about, task.source.features).save(path)

@@ -14,7 +14,7 @@ from vmt.nets.stem import Stem, serves_stem
 from vmt.widths import wide
 
 SLOPE = 0.1
-FEW = 32
+FEW, NOT_MANY = 32, 256
 
 Weighted = TypeVar("Weighted", nn.Linear, nn.Conv2d)
 
@@ -102,8 +102,10 @@ class LinearBeforeNorm(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.detach()
-        if x.is_cuda and x.dtype == torch.float32 and self.out_features <= FEW:
-            # A few columns: fused with its neighbours this costs less than the start of a matrix product.
+        small = self.out_features <= FEW and self.in_features <= NOT_MANY
+        if x.is_cuda and x.dtype == torch.float32 and small:
+            # A few columns: fused with its neighbours this costs less than the start of a matrix product. Where nothing
+            # is fused, all products are held in memory, so of few rows only.
             y = (x.unsqueeze(1) * self.weight).sum(-1)
             return y if bias is None else y + bias
         return F.linear(x, self.weight, bias)

@@ -34,12 +34,19 @@ def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def write_result(
-    results: Path, stage: Stage, summary: dict[str, Any], folder: Path, task: Task, note: str | None = None
+    results: Path,
+    stage: Stage,
+    summary: dict[str, Any],
+    folder: Path,
+    task: Task,
+    note: str | None = None,
+    device: str = "auto",
 ) -> None:
-    """What is known of a run after a stage; its file is replaced, but for the notes in it."""
+    """What is known of a run after a stage, which was done on a device; its file is replaced, but for the notes in
+    it."""
     started = json.loads((folder / RUN).read_text())
     phases = read_run(folder).recipe.build().phases
-    now = environment()
+    now = environment(device)
     seconds = dict(summary["clock"])
     log = read_log(folder / LOG) if (folder / LOG).exists() else []
     looks = [record for record in log if "target" in record]

@@ -113,7 +113,7 @@ def carry_out(
     progress = Progress(label=f"{stage.run} {stage.phase}")
     summary = execute(spec, task, folder, resume, progress, budget, until=stage.phase)
     progress.close()
-    write_result(places.results, stage, summary, folder, task, places.note)
+    write_result(places.results, stage, summary, folder, task, places.note, spec.recipe.config.device)
     say(sentence(stage, summary, tidy(folder, summary["finished"])))
     return stage.phase in summary["phases"]
 
