@@ -111,6 +111,15 @@ def figures(metrics: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in metrics.items() if "share" not in name and "accuracy" not in name}
 
 
+def step_both(plain: Work, ours: Work, rtol: float, atol: float) -> None:
+    """One step of each, the second through the kernels: what they log is the same."""
+    wanted = figures(plain.step())
+    with as_on_cuda():
+        found = figures(ours.step())
+    for metric, value in wanted.items():
+        torch.testing.assert_close(found[metric], value, rtol=rtol, atol=atol, msg=lambda m, at=metric: f"{at}: {m}")
+
+
 # Passes of one size and of several, maps that pooling divides and that it does not, every kind of pass.
 STEPS = {
     "vmt": lambda bfloat16: Work(VMT, (8, 8), (3, 3), bfloat16, instance_norm=True),
@@ -126,11 +135,7 @@ STEPS = {
 @pytest.mark.usefixtures("one_thread")
 def test_step_through_the_kernels_is_the_step(name: str) -> None:
     plain, ours = STEPS[name](False), STEPS[name](False)
-    wanted = figures(plain.step())
-    with as_on_cuda():
-        found = figures(ours.step())
-    for metric, value in wanted.items():
-        torch.testing.assert_close(found[metric], value, rtol=2e-4, atol=2e-5, msg=lambda m, at=metric: f"{at}: {m}")
+    step_both(plain, ours, rtol=2e-4, atol=2e-5)
     for kind in ("/m.", "running"):
         moved = ours.moved(kind)
         for key, tensor in plain.moved(kind).items():
@@ -143,11 +148,7 @@ def test_step_through_the_kernels_is_the_step(name: str) -> None:
 def test_bfloat16_step_through_the_kernels_goes_the_same_way(name: str) -> None:
     """As the plain step in single precision: nearly as well as the plain one in bfloat16 does."""
     single, ours = STEPS[name](False), STEPS[name](True)
-    wanted = figures(single.step())
-    with as_on_cuda():
-        found = figures(ours.step())
-    for metric, value in wanted.items():
-        torch.testing.assert_close(found[metric], value, rtol=0.1, atol=0.02, msg=lambda m, at=metric: f"{at}: {m}")
+    step_both(single, ours, rtol=0.1, atol=0.02)
     for kind, cosine, length in (("classifier/classifier/m.", 0.98, 0.08), ("running", 0.999, 0.02)):
         a, b = (torch.cat([moved.flatten() for moved in work.moved(kind).values()]) for work in (single, ours))
         assert float(F.cosine_similarity(a, b, dim=0)) > cosine, kind

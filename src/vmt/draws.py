@@ -182,9 +182,9 @@ class RecordedDraws:
 
 
 def seed_layers(seed: int, step: int, device: torch.device) -> None:
-    """Dropout and noise draw from torch's own generator, fast inside fused kernels: seed it anew for each step."""
+    """Dropout and noise draw from torch's own generator, fast inside fused kernels: seed it anew for each step. On a
+    CUDA device, that of the current one, which the engine has made the run's."""
     value = key(seed, f"layers/{step}") >> 1
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(value)
+        torch.cuda.manual_seed(value)
