@@ -16,6 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vmt
 from vmt import VMTClassifier
+from vmt.defaults import defaults_for
+from vmt.schedules import WarmUp
 
 # A high learning rate makes up for few iterations.
 FAST = VMTClassifier(iterations=60, batch_size=32, lr=1e-2, device="cpu")
@@ -53,6 +55,14 @@ def test_it_adapts_to_moons_that_are_turned_and_moved(one_thread: None) -> None:
     unadapted = clone(model).set_params(method="source_only").fit(xs, ys, X_target=xt).score(x_test, y_test)
     assert adapted > 0.9
     assert adapted > unadapted + 0.15
+
+
+@pytest.mark.parametrize(("asked", "share"), [(None, 0.125), (0.5, 0.5), (0.0, None)])
+def test_lambda_t_is_warmed_up_unless_told_otherwise(asked: float | None, share: float | None) -> None:
+    chosen = defaults_for((5,), 100)
+    method = VMTClassifier(warm_up=asked)._method(chosen)
+    (weight,) = {term.weight for update in method.updates() for term in update.terms if term.name == "L_c(target)"}
+    assert weight == (chosen.lambda_t if share is None else WarmUp(chosen.lambda_t, share))
 
 
 @pytest.mark.filterwarnings("ignore:.*collapsed")  # as source-only does here

@@ -37,9 +37,11 @@ def test_two_folders_to_a_model_with_class_names(tmp_path: Path, capsys: pytest.
         "network: tiny",
         "iterations: 3 of vmt",
         "λ_d 0.01",
+        "warm-up: λ_t grows from 0 over the first 12.5% of the iterations (--warm-up)",
         "radius of VAT",
     ):
         assert words in said
+    assert json.loads((run / "run.json").read_text())["recipe"]["settings"]["warm_up"] == 0.125
     model = load(run)
     assert tuple(model.classes) == CLASSES
     assert model.preprocess.size == (8, 12)
