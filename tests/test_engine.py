@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
 from vmt.draws import seed_layers
 from vmt.engine import make_engine
@@ -186,20 +187,39 @@ def test_bfloat16_only_where_the_chip_has_it(has: bool, monkeypatch: pytest.Monk
     assert ("no bfloat16 instructions" in sentence) is not has
 
 
+@pytest.fixture
+def no_folder_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, "")  # so that it is put back whatever the code sets
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("no_folder_named")
 def test_compiled_kernels_are_kept_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert remember_compiled_kernels() == tmp_path / "vmt" / "inductor"
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
     assert remember_compiled_kernels() == Path("/elsewhere")
 
 
+@pytest.mark.usefixtures("no_folder_named")
+def test_inductors_and_our_own_kernels_are_kept_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs = pytest.importorskip("triton.knobs")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = remember_compiled_kernels()
+    assert folder is not None
+    assert Path(knobs.cache.dir) == Path(triton_cache_dir(0)) == folder / "triton"
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/elsewhere")
+    remember_compiled_kernels()
+    assert knobs.cache.dir == "/elsewhere"
+
+
+@pytest.mark.usefixtures("no_folder_named")
 def test_a_user_without_a_folder_to_write_to_can_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert remember_compiled_kernels() is None
-    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    assert not {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"} & os.environ.keys()
 
 
 def test_arithmetic_of_an_iteration_by_hand() -> None:
