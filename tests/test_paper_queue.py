@@ -34,7 +34,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Places:
     said: list[str] = []
     assert fill_all(queue, places, 0.0, said).missing == 4, "no time, nothing done"
     assert not places.results.exists()
-    assert fill_all(queue[:1], replace(places, note="two at once")).missing == 0
+    assert fill_all(queue[:1], replace(places, at_once=2)).missing == 0
     # What a run began with holds when it goes on, whatever is asked for then.
     assert fill(queue, load, places, None, {**CHANGES, "batch_size": 5}, said.append) == Filled(3, 0, [])
     said.clear()
@@ -62,7 +62,7 @@ def test_a_result_holds_what_a_number_needs(filled: Places) -> None:
     assert record["curve"][0][3] < record["curve"][1][3], "seconds grow"
     assert f"--seeds {stage.seed}" in record["command"]
     assert len(record["validators"]["entropy"]) == 2
-    assert record["note"] == "two at once", "also of the portion before the last"
+    assert record["at_once"] == 2, "also of the portion before the last"
 
 
 def test_stopping_between_phases_changes_nothing(filled: Places, tmp_path: Path) -> None:

@@ -60,7 +60,13 @@ def add_commands(commands: Any) -> None:
     running.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     running.add_argument("--evaluate-every", type=int, default=2500, help="iterations between looks (default: 2500)")
     running.add_argument("--checkpoint-every", type=int, default=5000, help="between checkpoints (default: 5000)")
-    running.add_argument("--note", help="kept with the results, for example what else the GPU was doing")
+    running.add_argument(
+        "--at-once",
+        type=int,
+        default=1,
+        metavar="N",
+        help="so many of these commands share the GPU, which is said with the times (default: 1)",
+    )
     running.add_argument("--json", action="store_true", help="print the table as JSON")
     add_places(running)
     running.set_defaults(run=run_table)
@@ -117,8 +123,9 @@ def stands(stage: Stage, arguments: argparse.Namespace) -> str:
 
 def run_table(arguments: argparse.Namespace) -> int:
     table = chosen(arguments)
-    if arguments.phases is not None and arguments.phases < 1:
-        raise InputError(f"--phases {arguments.phases}: give 1 or more.")
+    for name in ("phases", "at_once"):
+        if (value := getattr(arguments, name)) is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')} {value}: give 1 or more.")
     queue = stages(table.cells, arguments.seeds, arguments.only, arguments.phases)
     if arguments.data is None:
         raise InputError(f"the paper's runs need the official files: give their folder with --data ({GET_DATA}).")
@@ -130,7 +137,7 @@ def run_table(arguments: argparse.Namespace) -> int:
         "checkpoint_every": arguments.checkpoint_every,
     }
     budget = None if arguments.budget is None else 60 * arguments.budget
-    places = Places(arguments.data, arguments.results, arguments.runs, arguments.note)
+    places = Places(arguments.data, arguments.results, arguments.runs, arguments.at_once)
     filled = fill(queue, load, places, budget, changes, to_stderr)
     if filled.complaints and not filled.done:
         raise InputError(filled.complaints[0])

@@ -90,7 +90,7 @@ def draw_over_time(curves: Mapping[str, Sequence[Curve]], title: str, out: Path)
     figure = new_figure((9, 3.9), title)
     left, right = figure.subplots(1, 2, sharey=True)
     # Blue for VAT and red for VMT, as in the paper.
-    for colour, (label, runs) in zip((TARGET, SOURCE, COLOURS[5]), curves.items(), strict=False):
+    for colour, (label, runs) in zip((TARGET, SOURCE, COLOURS[5], COLOURS[2]), curves.items(), strict=True):
         name = f"{label} (n={len(runs)})"
         if not runs:
             left.plot([], [], color=colour, linestyle=":", label=f"{label} ({NOT_RUN})")

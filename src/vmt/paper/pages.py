@@ -5,30 +5,40 @@ from pathlib import Path
 from typing import Any
 
 from vmt.paper.experiment import Cell, Experiment, Table
-from vmt.paper.results import collapsed, results_of
+from vmt.paper.results import at_once, collapsed, results_of
 from vmt.paper.show import Row, aside, ours, papers, row_of, task_of
 from vmt.paper.tables import TABLES
 
 EARLIER = "earlier"
 GENERATED = "<!-- Written by `vmt paper pages`; a test compares it with the result files. -->"
-FIGURES: dict[str, tuple[str, str]] = {
+# By the name of its file: a title, what it shows, and the figure of `vmt paper figure` with its options.
+FIGURES: dict[str, tuple[str, str, str]] = {
     "tsne": (
         "The last hidden layer",
         "t-SNE of what the last dense layer sees, MNIST → SVHN without instance norm: 500 samples of each test set. "
         "Above by domain (source red, target blue, as in the paper), below by class. The paper has a fifth panel, "
         "VADA + DIRT-T.",
+        "tsne --data DATA",
+    ),
+    "tsne-instance-norm": (
+        "The last hidden layer, with instance norm",
+        "The same of the runs with instance norm, VMT with warm-up.",
+        "tsne --instance-norm --data DATA",
     ),
     "gradient-norms": (
         "Gradient norms in between samples",
         "The Frobenius norm of the gradient of the class probabilities with respect to the input at λ x_i + (1 − λ) "
         "x_j, for random pairs of the SVHN test set: mean and middle half. The paper does not say which norm it "
-        "took of a classifier of ten outputs, nor whether with instance norm; this is ours, and with.",
+        "took of a classifier of ten outputs, nor whether with instance norm; this is ours, and with, VMT with "
+        "warm-up.",
+        "gradient-norms --data DATA --samples 2000",
     ),
     "accuracy-over-time": (
         "Accuracy over time",
         "VAT against VMT, MNIST → SVHN with instance norm: every run a line, over iterations and over minutes. "
-        "Compiling is left out of the time and evaluation is in it. VAT (VADA) has its own λ_t of 0.01, the others "
-        "VMT's 0.06.",
+        "Compiling is left out of the time and evaluation is in it; runs that shared the GPU with others are not on the "
+        "right. VAT (VADA) has its own λ_t of 0.01, the others VMT's 0.06.",
+        "accuracy-over-time",
     ),
 }
 
@@ -141,11 +151,12 @@ def run_line(record: Mapping[str, Any], experiment: Experiment, link: str) -> st
         reached.append(so_far(record))
     spent = record.get("phase_seconds") or {"all": record["seconds"]}
     minutes = " + ".join(f"{seconds / 60:.1f}" for seconds in spent.values())
+    if (runs := at_once(record)) > 1:
+        minutes += f", {runs} runs at once"
     environment = record["environment"]
     hardware = environment.get("gpu") or f"CPU, {environment.get('cpu_threads')} threads"
-    note = f"; {record['note']}" if record.get("note") else ""
     return (
-        f"| [{name}]({link}/{name}.json) | {', '.join(reached)}{note} | {minutes} | {hardware}, torch "
+        f"| [{name}]({link}/{name}.json) | {', '.join(reached)} | {minutes} | {hardware}, torch "
         f"{environment.get('torch')} | {commits(environment)} |"
     )
 
@@ -166,9 +177,8 @@ def commits(environment: Mapping[str, Any]) -> str:
 
 def figures(out: Path) -> str:
     parts = [GENERATED, "# The paper's figures"]
-    for name, (title, text) in FIGURES.items():
-        data = "" if name == "accuracy-over-time" else " --data DATA"
-        parts += [f"## {title}", text, f"```\nvmt paper figure {name}{data} --out docs/paper/figures/{name}.svg\n```"]
+    for name, (title, text, figure) in FIGURES.items():
+        parts += [f"## {title}", text, f"```\nvmt paper figure {figure} --out docs/paper/figures/{name}.svg\n```"]
         drawn = (out / "figures" / f"{name}.png").exists()
         parts.append(f"![{title}](figures/{name}.png)" if drawn else "Not drawn yet: the runs it needs are missing.")
     return "\n\n".join(parts) + "\n"

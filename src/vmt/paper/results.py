@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,12 @@ def write_result(
     summary: dict[str, Any],
     folder: Path,
     task: Task,
-    note: str | None = None,
+    runs_at_once: int = 1,
     device: str = "auto",
 ) -> None:
-    """What is known of a run after a stage, which was done on a device; its file is replaced, but for the notes in
-    it."""
+    """What is known of a run after a stage, which was done on a device, together with others if there were more runs at
+    once; its file is replaced."""
+    path = result_path(results, stage.run)
     started = json.loads((folder / RUN).read_text())
     phases = read_run(folder).recipe.build().phases
     now = environment(device)
@@ -74,16 +75,13 @@ def write_result(
         "seconds": summary["seconds"],
         "phase_iterations": {phase.name: phase.iterations for phase in phases},
         "phase_seconds": phase_seconds(phases, seconds),
+        "at_once": max(runs_at_once, at_once(read_result(path)) if path.exists() else 1),
         "environment": started["environment"] | ({} if now == started["environment"] else {"ended_on": now}),
         "fingerprint": started["fingerprint"],
         "curve_columns": ["iteration", "target accuracy", "source accuracy", "seconds"],
         "curve": curve,
         "validators": by_validator(looks),
     }
-    path = result_path(results, stage.run)
-    before = read_result(path).get("note") if path.exists() else None
-    if notes := [each for each in dict.fromkeys((before, note)) if each]:
-        record["note"] = "; ".join(notes)
     with writing(results):
         results.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(record).encode())
@@ -113,6 +111,11 @@ def read_result(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a result file: remove it, and run its table again.") from error
     return record
+
+
+def at_once(record: Mapping[str, Any]) -> int:
+    """How many runs shared the machine at some time of a run: what its seconds are worth."""
+    return int(record.get("at_once", 1))
 
 
 def collapsed(record: dict[str, Any], phase: str) -> bool:

@@ -23,12 +23,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Places:
-    """Where a queue finds its data and leaves what it makes; ``note`` is kept with the results."""
+    """Where a queue finds its data and leaves what it makes, and with how many others it shares the machine."""
 
     data: str
     results: Path
     runs: Path
-    note: str | None = None
+    at_once: int = 1
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def carry_out(
     folder = places.runs / stage.run
     if (summary := finished_summary(folder)) is not None:
         # The run is there, only its result was lost.
-        write_result(places.results, stage, summary, folder, task, places.note)
+        write_result(places.results, stage, summary, folder, task, places.at_once)
         return True
     resume = (folder / RUN).exists()
     if resume:
@@ -113,7 +113,7 @@ def carry_out(
     progress = Progress(label=f"{stage.run} {stage.phase}")
     summary = execute(spec, task, folder, resume, progress, budget, until=stage.phase)
     progress.close()
-    write_result(places.results, stage, summary, folder, task, places.note, spec.recipe.config.device)
+    write_result(places.results, stage, summary, folder, task, places.at_once, spec.recipe.config.device)
     say(sentence(stage, summary, tidy(folder, summary["finished"])))
     return stage.phase in summary["phases"]
 
