@@ -74,8 +74,8 @@ def test_what_is_missing_is_said_and_the_rest_is_drawn(
     assert "vmt paper run all --only mnist-svhn_vada_dirt_t_in --seeds 0 --phases 1" in said.err
     assert (tmp_path / "norms.pdf").read_bytes().startswith(b"%PDF")
     saved = json.loads((tmp_path / "norms.json").read_text())
-    assert list(saved["norms"]) == ["VMT"]
-    assert len(saved["norms"]["VMT"]["mean"]) == 11
+    assert list(saved["norms"]) == ["VMT, warm-up"]
+    assert len(saved["norms"]["VMT, warm-up"]["mean"]) == 11
 
 
 @pytest.mark.parametrize(

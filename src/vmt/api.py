@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vmt.model import OWN_MODULE, Model
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
 from vmt.recipes import decay_for
+from vmt.train.claim import claimed
 from vmt.train.config import Config
 from vmt.train.loop import train
 from vmt.train.progress import Progress
@@ -107,8 +109,9 @@ def adapt(
     build = net if callable(net) else spec.build
     folder = None if out is None else Path(out)
     settings = Config(seed=seed, device=device, **config)
-    bar = Progress(progress, label=method.name)
-    outcome = train(task, method, build, settings, folder, resume, bar)
+    bar = Progress(method.name, progress)
+    with claimed(folder) if folder is not None else nullcontext():
+        outcome = train(task, method, build, settings, folder, resume, bar)
     about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
     if outcome.best is not None:
         about |= {"best": outcome.notes.best}

@@ -204,7 +204,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         build = self.net if callable(self.net) else spec.build
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         config = Config(seed=seed, batch_size=self.batch_size, device=self.device)
-        outcome = train(task, method, build, config, progress=Progress(self.verbose, label=method.name))
+        outcome = train(task, method, build, config, progress=Progress(method.name, self.verbose))
         if not outcome.finished:
             # The loop ends politely on Ctrl-C; half a fit must not pass for a whole one.
             raise KeyboardInterrupt

@@ -21,7 +21,8 @@ from vmt.model import Model
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
 from vmt.recipes import Recipe
-from vmt.train.checkpoint import write_atomically, writing
+from vmt.train.checkpoint import write_atomically
+from vmt.train.claim import claimed
 from vmt.train.config import Config
 from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
@@ -85,11 +86,6 @@ def execute(
     net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
     net.build()  # a network that cannot be built is refused before anything is written
     print_of_data = fingerprint(task)
-    if resume:
-        check_same_data(out, print_of_data)
-    else:
-        made = environment(spec.recipe.config.device)
-        start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": made})
 
     def save_model(network: Staged, path: Path, about: dict[str, Any]) -> None:
         Model(network, net, task.preprocess, task.classes, about, task.source.features).save(path)
@@ -100,15 +96,21 @@ def execute(
             save_model(copy.deepcopy(network), out / f"model_{phase}.safetensors", {"run": str(out), "phase": phase})
 
     config = spec.recipe.config
-    outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
-    summary = summarise(spec, outcome, out)
-    if outcome.finished or outcome.notes.collapsed:
-        about = {name: value for name, value in summary.items() if name != "clock"}
-        save_model(outcome.network, out / MODEL, about)
-        if outcome.best is not None:
-            save_model(outcome.best, out / BEST, about)
-        draw_curves(outcome.records, out / CURVES, title=f"{method.name} on {task.name}")
-        write_atomically(out / SUMMARY, json.dumps(summary, indent=1).encode())
+    with claimed(out):
+        if resume:
+            check_same_data(out, print_of_data)
+        else:
+            made = environment(config.device)
+            start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": made})
+        outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
+        summary = summarise(spec, outcome, out)
+        if outcome.finished or outcome.notes.collapsed:
+            about = {name: value for name, value in summary.items() if name != "clock"}
+            save_model(outcome.network, out / MODEL, about)
+            if outcome.best is not None:
+                save_model(outcome.best, out / BEST, about)
+            draw_curves(outcome.records, out / CURVES, title=f"{method.name} on {task.name}")
+            write_atomically(out / SUMMARY, json.dumps(summary, indent=1).encode())
     return summary
 
 
@@ -136,13 +138,9 @@ def summarise(spec: RunSpec, outcome: Outcome, out: Path) -> dict[str, Any]:
 
 
 def start_folder(out: Path, record: Mapping[str, Any]) -> None:
-    """A fresh folder for a run; one that already holds a run is never written over."""
+    """Begin a run in its folder; one that already holds a run is never written over."""
     if (out / RUN).exists():
         raise InputError(f"{out} already holds a run: go on with it by --resume {out}, or choose another --out.")
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file: give --out a folder.")
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / RUN, json.dumps(record, indent=1).encode())
 
 

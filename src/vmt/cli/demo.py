@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     summaries = {}
     for name, label in NAMES.items():
         recipe = with_lengths(digits(name, dirt_t=name == "vmt"), first, refine, arguments)
-        summaries[name] = execute(RunSpec(data, recipe), task, out / name, progress=Progress(label=label))
+        summaries[name] = execute(RunSpec(data, recipe), task, out / name, progress=Progress(label))
         if not summaries[name]["finished"]:
             print(f"Interrupted; what was done is in {out}.")
             return 130

@@ -36,8 +36,8 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     "accuracy-over-time": (
         "Accuracy over time",
         "VAT against VMT, MNIST → SVHN with instance norm: every run a line, over iterations and over minutes. "
-        "Compiling is left out of the time and evaluation is in it; runs that shared the GPU with others are not on the "
-        "right. VAT (VADA) has its own λ_t of 0.01, the others VMT's 0.06.",
+        "Compiling is left out of the time and evaluation is in it; runs that shared the GPU with others are not on "
+        "the right. VAT (VADA) has its own λ_t of 0.01, the others VMT's 0.06.",
         "accuracy-over-time",
     ),
 }

@@ -15,10 +15,12 @@ from vmt.paper.experiment import Stage
 from vmt.paper.results import is_done, write_result
 from vmt.run import RUN, SUMMARY, DataSpec, RunSpec, execute, read_run
 from vmt.train.checkpoint import checkpoints
+from vmt.train.claim import InUse, claimed
 from vmt.train.loop import CHECKPOINTS
 from vmt.train.progress import Progress
 
 Say = Callable[[str], None]
+Load = Callable[[DataSpec], Task]
 
 
 @dataclass(frozen=True)
@@ -40,49 +42,64 @@ class Filled:
     complaints: list[str]
 
 
+def missing(queue: Sequence[Stage], places: Places) -> list[Stage]:
+    """The stages that have no result yet."""
+    return [stage for stage in queue if not is_done(places.results, stage)]
+
+
 def fill(
     queue: Sequence[Stage],
-    load: Callable[[DataSpec], Task],
+    load: Load,
     places: Places,
     budget: float | None,
     changes: dict[str, Any],
     say: Say = print,
+    new_progress: Callable[[str], Progress] = Progress,
 ) -> Filled:
-    """Do the stages that have no result yet; one that is interrupted is gone on with next time. ``budget`` is in
-    seconds, ``changes`` are settings of the run's config. A run that cannot be done holds up no other."""
+    """Do the stages that are missing; one that is interrupted is gone on with next time. ``budget`` is in seconds,
+    ``changes`` are settings of the run's config. A run that cannot be done, or that another process is at, holds up no
+    other."""
     deadline = None if budget is None else time.monotonic() + budget
-    missing = [stage for stage in queue if not is_done(places.results, stage)]
-    left = len(missing)
+    wanted = len(missing(queue, places))
     complaints: dict[str, str] = {}
+    busy: set[str] = set()
     tasks: dict[str, Task] = {}
-    for number, stage in enumerate(missing, 1):
-        task = stage.experiment.task
-        if task in complaints or stage.run in complaints:
-            continue
+    while True:
+        left = missing(queue, places)
+        passed_over = busy | complaints.keys()
+        stage = next((each for each in left if not {each.run, each.experiment.task} & passed_over), None)
+        if stage is None:
+            break
         seconds = None if deadline is None else deadline - time.monotonic()
         if seconds is not None and seconds <= 0:
-            say(f"The time is up; {left} stages are missing. The same command goes on.")
+            say(f"The time is up; {len(left)} stages are missing. The same command goes on.")
             break
-        spec = DataSpec(task, places.data)
+        at_fault = stage.experiment.task
         try:
-            if task not in tasks:
-                tasks = {}  # the set before makes room first
-                tasks[task] = load(spec)
-        except InputError as error:
-            complaints[task] = str(error)
+            with claimed(places.runs / stage.run):
+                if is_done(places.results, stage):
+                    continue  # since the look above
+                spec = DataSpec(stage.experiment.task, places.data)
+                if spec.name not in tasks:
+                    tasks = {}  # the set before makes room first
+                    tasks[spec.name] = load(spec)
+                at_fault = stage.run
+                say(f"[{wanted - len(left) + 1}/{wanted}] {stage}")
+                task = tasks[spec.name]
+                got_there = carry_out(stage, spec, task, places, seconds, changes, say, new_progress)
+        except InUse:
+            busy.add(stage.run)
             continue
-        say(f"[{number}/{len(missing)}] {stage}")
-        try:
-            got_there = carry_out(stage, spec, tasks[task], places, seconds, changes, say)
         except InputError as error:
-            complaints[stage.run] = str(error)
+            complaints[at_fault] = str(error)
             continue
         gc.collect()  # graphs and their memory are held in cycles
+        busy.clear()  # who was at a run may have come to its end, or to grief
         if not got_there:
-            say(f"Stopped; {left} stages are missing. The same command goes on.")
+            say(f"Stopped; {len(left)} stages are missing. The same command goes on.")
             break
-        left -= 1
-    return Filled(len(missing) - left, left, list(complaints.values()))
+    left = missing(queue, places)
+    return Filled(wanted - len(left), len(left), list(complaints.values()))
 
 
 def carry_out(
@@ -93,6 +110,7 @@ def carry_out(
     budget: float | None,
     changes: dict[str, Any],
     say: Say,
+    new_progress: Callable[[str], Progress],
 ) -> bool:
     """Go on with a run to the end of a stage, or begin it. Returns whether it got there."""
     folder = places.runs / stage.run
@@ -110,7 +128,7 @@ def carry_out(
         if stage.phase != stage.experiment.phases[0]:
             say(f"There is no run in {folder}: beginning with {stage.experiment.phases[0]}.")
     spec = RunSpec(data, replace(recipe, config=replace(recipe.config, **changes)))
-    progress = Progress(label=f"{stage.run} {stage.phase}")
+    progress = new_progress(f"{stage.run} {stage.phase}")
     summary = execute(spec, task, folder, resume, progress, budget, until=stage.phase)
     progress.close()
     write_result(places.results, stage, summary, folder, task, places.at_once, spec.recipe.config.device)

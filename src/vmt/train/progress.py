@@ -9,7 +9,7 @@ from tqdm import tqdm
 class Progress:
     """One bar per phase. Without ``show`` only warnings are printed."""
 
-    def __init__(self, show: bool = True, label: str = "") -> None:
+    def __init__(self, label: str = "", show: bool = True) -> None:
         self.visible, self.label = show, label
         self.bar: Any = None
 
@@ -38,3 +38,18 @@ class Progress:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
+
+
+class Lines(Progress):
+    """A line at each look at the model instead of a bar, for several runs that share a terminal."""
+
+    def start(self, phase: str, total: int, done: int = 0) -> None:
+        self.done, self.total = done, total
+
+    def advance(self, steps: int) -> None:
+        self.done += steps
+
+    def show(self, target: float | None, source: float | None) -> None:
+        known = {"target": target, "source": source}
+        shown = [f"{name} {value:.1%}" for name, value in known.items() if value is not None]
+        self.say(", ".join([f"{self.label}: {self.done:,} of {self.total:,}", *shown]))

@@ -1,0 +1,64 @@
+"""A folder that one process at a time writes to."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from vmt.errors import InputError
+from vmt.train.checkpoint import writing
+
+LOCK = ".lock"
+held: set[Path] = set()
+
+
+class InUse(InputError):
+    """Another process is at work in a folder."""
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold a folder, made if need be, for this process alone; what it calls may claim it again.
+
+    The system takes the claim back when the process ends, however it ends, so nothing is ever left locked; the file
+    that is locked stays.
+    """
+    key = folder.resolve()
+    if key in held:
+        yield
+        return
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: give --out a folder.")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("a+")
+    with file:
+        lock(file, folder)
+        held.add(key)
+        try:
+            yield
+        finally:
+            held.remove(key)
+
+
+def lock(file: IO[str], folder: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on Windows, where a folder is trusted to be one's own
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        raise InUse(
+            f"{folder} is being written to by {file.read().strip() or 'another process'}: wait for its end, or choose "
+            "another folder with --out."
+        ) from error
+    except OSError:  # a file system without locks
+        return
+    with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
