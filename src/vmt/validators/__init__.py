@@ -20,6 +20,7 @@ record in ``log.jsonl`` then has, beside ``target`` and ``source``,
     how many target samples the scores are of; scores of different numbers are not comparable.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
@@ -126,18 +127,19 @@ DEFAULT = "ami_source"
 
 
 def scores(evidence: Evidence, leave_out: tuple[str, ...] = ()) -> dict[str, float | None]:
-    """Every validator for which the evidence is there, as numbers: one transfer from the device for all of them.
+    """Every validator for which the evidence is there, as numbers: two transfers from the device for all of them.
 
-    A score that is not a finite number is None.
+    A score that is not a finite number is None, and so is a score of what is not: some would pass for good ones.
     """
     have = {f.name: value for f in fields(evidence) if (value := getattr(evidence, f.name)) is not None}
     able = {n: v for n, v in VALIDATORS.items() if n not in leave_out and all(part in have for part in v.needs)}
     if not able:
         return {}
-    values = torch.stack([v.score(*(have[part] for part in v.needs)) for v in able.values()])
-    finite = values.isfinite()
-    listed = torch.stack([values, finite.double()]).tolist()
-    return {name: value if ok else None for name, value, ok in zip(able, *listed, strict=True)}
+    finite = dict(zip(have, torch.stack([part.isfinite().all() for part in have.values()]).tolist(), strict=True))
+    sound = {n: v for n, v in able.items() if all(finite[part] for part in v.needs)}
+    values = [v.score(*(have[part] for part in v.needs)) for v in sound.values()]
+    found = dict(zip(sound, torch.stack(values).tolist() if values else (), strict=True))
+    return {name: found[name] if math.isfinite(found.get(name, math.nan)) else None for name in able}
 
 
 def check_name(name: str) -> str:
