@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import nn
 
 import vmt
-from vmt.nets import from_module
+from vmt.nets import Staged, from_module
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -101,6 +101,19 @@ def test_a_module_of_ones_own(moved_blobs: Arrays, tmp_path: Path) -> None:
     assert (again.predict(xt) == model.predict(xt)).all()
 
 
+def test_a_network_that_uses_a_layer_twice_is_saved(moved_blobs: Arrays, tmp_path: Path) -> None:
+    xs, ys, xt, _ = moved_blobs
+
+    def build() -> Staged:
+        twice = nn.Linear(4, 4)
+        return from_module(nn.Sequential(twice, nn.Dropout(0.1), twice, nn.Linear(4, 2)), classes=2)
+
+    model = vmt.adapt((xs, ys), xt, net=build, iterations=2, batch_size=16, progress=False)
+    model.save(tmp_path / "own.safetensors")
+    again = vmt.load(tmp_path / "own.safetensors", network=build)
+    assert (again.predict_proba(xt) == model.predict_proba(xt)).all()
+
+
 def test_images_of_the_wrong_range_are_refused_when_predicting() -> None:
     random = np.random.default_rng(0)
     x = random.integers(0, 256, (40, 8, 8), dtype=np.uint8)
@@ -108,6 +121,13 @@ def test_images_of_the_wrong_range_are_refused_when_predicting() -> None:
     model = vmt.adapt((x, y), x, net="tiny", iterations=2, batch_size=8, progress=False)
     with pytest.raises(vmt.InputError, match="multiply it by 255"):
         model.predict(x / np.float32(255))
+    assert model.predict(np.zeros((1, 8, 8), np.float32)).shape == (1,), "a black picture is one as well"
+    for shift in (0, 1):
+        scaled = x / np.float32(255) * (1 + shift) - shift
+        model_of_floats = vmt.adapt((scaled, y), scaled, net="tiny", iterations=2, batch_size=8, progress=False)
+        for wrong in (x, x.astype(np.float32), scaled - 1):
+            with pytest.raises(vmt.InputError, match="but this model was trained on"):
+                model_of_floats.predict(wrong)
     assert model.predict(np.resize(x, (4, 12, 12))).shape == (4,), "another size is resized"
     with pytest.raises(vmt.InputError, match=r"reads images, but the input .* holds vectors"):
         model.predict(x.reshape(40, 64))

@@ -144,8 +144,9 @@ def test_what_is_wrong_is_said(files: Path, model: vmt.Model, tmp_path: Path) ->
         export(model, tmp_path / "model.tflite")
     with pytest.raises(vmt.InputError, match="channels"):
         load_exported(files / "model.onnx").predict(np.zeros((2, 9, 9, 3), np.uint8))
-    with pytest.raises(vmt.InputError, match="pass uint8"):
-        load_exported(files / "model.onnx").predict(np.random.default_rng(0).random((2, 9, 9)))
+    for scale, remedy in ((1, "multiply it by 255"), (255, "round the input"), (300, "rescale it")):
+        with pytest.raises(vmt.InputError, match=remedy):
+            load_exported(files / "model.onnx").predict(scale * np.random.default_rng(0).random((2, 9, 9)))
     for suffix in ("onnx", "pt2"):
         damaged = tmp_path / f"damaged.{suffix}"
         damaged.write_bytes((files / f"model.{suffix}").read_bytes()[:3000])

@@ -192,7 +192,7 @@ def test_what_cannot_be_computed_is_left_out_and_what_is_no_number_is_none() -> 
     assert scores(Evidence()) == {}
     diverged = torch.full((50, 3), torch.nan)
     # Without a look at the numbers, some scores of them are an error and others, as agreement, perfect.
-    assert scores(evidence(diverged)) == {name: None for name in VALIDATORS}
+    assert scores(evidence(diverged)) == dict.fromkeys(VALIDATORS)
     assert scores(evidence(random_logits(50, 3)), leave_out=("dev",)).keys() == VALIDATORS.keys() - {"dev"}
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vmt.data import Preprocess
-from vmt.data.ranges import BYTES, SIGNED, UNIT
+from vmt.data.ranges import BYTES
 from vmt.errors import InputError
 from vmt.exported import EXTRA, FORMAT, FORMATS, INPUT, MISSING, ONNX, OUTPUT, VERSION, from_bytes
 from vmt.model import Model
@@ -166,12 +166,12 @@ def input_of(preprocess: Preprocess) -> dict[str, Any]:
     """The input in words and numbers."""
     if preprocess.size is None:
         return {"name": INPUT, "layout": "NF", "dtype": "float32", "features": preprocess.channels}
-    lowest, highest = value_limits(preprocess)
+    values = preprocess.values
     return {
         "name": INPUT,
         "layout": "NHWC",
-        "dtype": "uint8" if reads_bytes(preprocess) else "float32",
-        "range": [lowest, highest],
+        "dtype": "uint8" if values is BYTES else "float32",
+        "range": [values.low, values.high],
         "channels": preprocess.channels,
         "resized_to": list(preprocess.size),
     }
@@ -203,11 +203,10 @@ def random_samples(preprocess: Preprocess, count: int = 64) -> NDArray[Any]:
         standard = random.standard_normal((count, preprocess.channels))
         vectors: NDArray[Any] = (standard - np.array(preprocess.shift)) / np.array(preprocess.scale)
         return vectors.astype(np.float32)
-    shape = (count, *preprocess.size, preprocess.channels)
-    lowest, highest = value_limits(preprocess)
-    if reads_bytes(preprocess):
+    shape, values = (count, *preprocess.size, preprocess.channels), preprocess.values
+    if values is BYTES:
         return random.integers(0, 256, shape, dtype=np.uint8)
-    return random.uniform(lowest, highest, shape).astype(np.float32)
+    return random.uniform(values.low, values.high, shape).astype(np.float32)
 
 
 def example(preprocess: Preprocess) -> Tensor:
@@ -215,16 +214,8 @@ def example(preprocess: Preprocess) -> Tensor:
     if preprocess.size is None:
         return torch.zeros(3, preprocess.channels)
     height, width = preprocess.size
-    kind = torch.uint8 if reads_bytes(preprocess) else torch.float32
+    kind = torch.uint8 if preprocess.values is BYTES else torch.float32
     return torch.zeros(3, height + 2, width + 3, preprocess.channels, dtype=kind)
-
-
-def reads_bytes(preprocess: Preprocess) -> bool:
-    return preprocess.scale == (BYTES.scale,)
-
-
-def value_limits(preprocess: Preprocess) -> tuple[int, int]:
-    return {BYTES.scale: (0, 255), UNIT.scale: (0, 1), SIGNED.scale: (-1, 1)}[preprocess.scale[0]]
 
 
 @contextmanager

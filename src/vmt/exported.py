@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmt.data import Preprocess, domain
-from vmt.data.ranges import BYTES
+from vmt.data.ranges import BYTES, check_range
 from vmt.errors import InputError
 from vmt.evaluate import BATCH
 from vmt.model import Model, load
@@ -67,14 +67,11 @@ class Exported:
 
     def values(self, x: Tensor) -> Tensor:
         """Images in the value range of the training."""
-        if self.preprocess.scale != (BYTES.scale,):
-            if not x.is_floating_point():
-                raise InputError("the input is in 0–255, but this model was trained on 0–1 or −1–1: rescale it.")
+        check_range(x, self.preprocess.values)
+        if self.preprocess.values is not BYTES:
             return x
-        if x.is_floating_point():
-            low, high = x.aminmax()
-            if high <= 1 or low < 0 or high > 255 or not torch.equal(x, x.round()):
-                raise InputError("the file reads whole values in 0–255: rescale the input, round it and pass uint8.")
+        if x.is_floating_point() and not torch.equal(x, x.round()):
+            raise InputError("the file reads whole values in 0–255, as pictures hold them: round the input.")
         return x.to(torch.uint8)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from vmt.data import Domain, Preprocess, domain
-from vmt.data.ranges import BYTES, extremes
+from vmt.data.ranges import check_range
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge, logits_of
 from vmt.nets.own import factory_name
@@ -92,11 +92,7 @@ class Model:
                 f"this model reads {kinds[0]}, but the input of shape {tuple(samples.x.shape)} holds {kinds[1]}."
             )
         if samples.is_images:
-            expects_bytes = self.preprocess.scale == (BYTES.scale,)
-            if expects_bytes and samples.x.is_floating_point() and len(samples) and extremes(samples)[1] <= 1:
-                raise InputError("the input is in 0–1, but this model was trained on 0–255: multiply it by 255.")
-            if not expects_bytes and not samples.x.is_floating_point():
-                raise InputError("the input is in 0–255, but this model was trained on 0–1 or −1–1: rescale it.")
+            check_range(samples.x, self.preprocess.values)
         if samples.y is not None and int(samples.y.max()) >= len(self.classes):
             raise InputError(
                 f"the input has the label {int(samples.y.max())}, but this model knows {len(self.classes)} classes."
@@ -114,7 +110,9 @@ class Model:
             "features": json.dumps(self.features, ensure_ascii=False),
             "about": json.dumps(self.about),
         }
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        # Copies: the file has no way to say that two names share a tensor, as those of a layer that is used twice do.
+        state = self.network.state_dict()
+        tensors = {n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in state.items()}
         write_atomically(Path(path), save(tensors, metadata=header))
 
     def __repr__(self) -> str:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from vmt.cli.train import load as load_data
 from vmt.data import read_npz
+from vmt.data.ranges import BYTES
 from vmt.errors import InputError
-from vmt.export import Parity, export, input_of, reads_bytes
+from vmt.export import Parity, export, input_of
 from vmt.exported import FORMATS, ONNX
 from vmt.model import Model, load
 from vmt.run import RUN, read_run
@@ -85,7 +86,7 @@ def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, 
 
 def as_stored(x: Tensor, model: Model) -> Tensor:
     """A task's images are resized in floating point; a file that reads bytes gets them as a picture would hold them."""
-    return x.round().to(torch.uint8) if model.preprocess.size and reads_bytes(model.preprocess) else x
+    return x.round().to(torch.uint8) if model.preprocess.size and model.preprocess.values is BYTES else x
 
 
 def sentence(model: Model, out: Path, parity: Parity, name: str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.domain import Domain
-from vmt.data.ranges import value_range
+from vmt.data.ranges import BY_SCALE, ValueRange, value_range
 from vmt.errors import InputError
 
 # Resizing works through a domain in slices, so that only the result is ever held in float32.
@@ -27,6 +27,11 @@ class Preprocess:
     size: tuple[int, int] | None  # (H, W) the network sees, None for vectors
     scale: tuple[float, ...]  # one value, or one per feature
     shift: tuple[float, ...]
+
+    @property
+    def values(self) -> ValueRange:
+        """The range that stored images are in."""
+        return BY_SCALE[self.scale[0]]
 
     def __call__(self, x: Tensor) -> Tensor:
         """A batch of stored samples as float32 ``x * scale + shift``, grey tiled to three channels.

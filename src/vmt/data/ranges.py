@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from vmt.data.domain import Domain
 from vmt.errors import InputError
 
@@ -13,13 +15,16 @@ class ValueRange:
     """A convention for pixel values, and the ``x * scale + shift`` that takes it to [-1, 1]."""
 
     label: str
+    low: int
+    high: int
     scale: float
     shift: float
 
 
-BYTES = ValueRange("0–255", 1 / 127.5, -1.0)
-UNIT = ValueRange("0–1", 2.0, -1.0)
-SIGNED = ValueRange("−1–1", 1.0, 0.0)
+BYTES = ValueRange("0–255", 0, 255, 1 / 127.5, -1.0)
+UNIT = ValueRange("0–1", 0, 1, 2.0, -1.0)
+SIGNED = ValueRange("−1–1", -1, 1, 1.0, 0.0)
+BY_SCALE = {values.scale: values for values in (BYTES, UNIT, SIGNED)}
 
 # Floats that were resized or converted may miss the end of their range by rounding.
 TOLERANCE = 1e-3
@@ -47,6 +52,19 @@ def value_range(images: Domain) -> ValueRange:
         f"the {kind} images of {images.name} have values from {low:g} to {high:g}, which fit none of "
         f"0–255, 0–1 and −1–1: {remedy}."
     )
+
+
+def check_range(x: Tensor, trained: ValueRange) -> None:
+    """Refuses images that cannot be in the range that a model was trained on. A black one may be in any."""
+    low, high = (float(value) for value in x.aminmax())
+    if trained is BYTES and x.is_floating_point() and low >= 0 and 0 < high <= 1:
+        raise InputError("the input is in 0–1, but this model was trained on 0–255: multiply it by 255.")
+    if trained is not BYTES and not x.is_floating_point():
+        raise InputError(f"the input is in 0–255, but this model was trained on {trained.label}: rescale it.")
+    if low < trained.low - TOLERANCE or high > trained.high + TOLERANCE:
+        raise InputError(
+            f"the input has values from {low:g} to {high:g}, but this model was trained on {trained.label}: rescale it."
+        )
 
 
 def extremes(samples: Domain) -> tuple[float, float]:

@@ -212,9 +212,9 @@ def _vectors(table: Table, reads: Reads) -> Iterator[Item]:
 
 def as_trained(pixels: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[Any]:
     """Bytes in the value range that a model was trained on."""
-    if preprocess.scale == (BYTES.scale,):
+    if preprocess.values is BYTES:
         return pixels
-    return pixels / np.float32(255) if preprocess.scale == (UNIT.scale,) else pixels / np.float32(127.5) - 1
+    return pixels / np.float32(255) if preprocess.values is UNIT else pixels / np.float32(127.5) - 1
 
 
 def _in_order(work: Callable[[Path], T], paths: Iterator[Path]) -> Iterator[tuple[Path, T]]:
