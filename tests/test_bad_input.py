@@ -125,6 +125,18 @@ def setting_of_another_method(folder: Path) -> tuple[list[object], list[str]]:
     return ["train", "digits", "--method", "dann", "--radius", 1], ["dann", "--radius"]
 
 
+def no_iterations(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--iterations", 0, "--out", folder / "run"], ["0 iterations", "1 or more"]
+
+
+def teachers_without_end(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--dirt-t", "--interval", 0, "--out", folder / "run"], ["interval of 0", "1 or more"]
+
+
+def refining_without_dirt_t(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--dirt-t-iterations", 9], ["--dirt-t-iterations", "add --dirt-t."]
+
+
 def unwritable_folder(folder: Path) -> tuple[list[object], list[str]]:
     source, target = write_blobs(folder)
     # A file where a folder is needed cannot be written into, not even by root.
@@ -182,6 +194,9 @@ CASES: list[Case] = [
     unknown_network,
     unknown_flag,
     setting_of_another_method,
+    no_iterations,
+    teachers_without_end,
+    refining_without_dirt_t,
     unwritable_folder,
     resume_with_another_seed,
     resume_with_other_data,

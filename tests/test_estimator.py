@@ -147,8 +147,10 @@ def test_grid_search_over_both_domains(moved: Arrays) -> None:
 
 def test_a_method_of_ones_own(moved: Arrays) -> None:
     xs, ys, xt = moved
-    model = clone(BRIEF).set_params(method=vmt.methods.vada(lambda_t=0.1)).fit(xs, ys, X_target=xt)
-    assert model.model_.about["method"] == "vada"
+    vada = vmt.methods.vada(lambda_t=0.1, iterations=3)
+    for iterations, done in ((None, 3), (4, 4)):
+        model = clone(BRIEF).set_params(method=vada, iterations=iterations).fit(xs, ys, X_target=xt)
+        assert (model.model_.about["method"], model.n_iter_) == ("vada", done)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def adapt(
     )
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device, DEFAULT_ITERATIONS)
     if method is None:
-        iterations = iterations or chosen.iterations
+        iterations = chosen.iterations if iterations is None else iterations
         method = default_method(chosen).with_decay(decay_for(iterations))
     if iterations is not None:
         method = method.with_iterations(iterations)

@@ -218,10 +218,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr", "iterations")
         asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         used = replace(chosen, **asked)
-        if used.iterations < 1:
-            raise InputError(f"iterations is {used.iterations}: give 1 or more.")
         if isinstance(self.method, Method):
-            return self.method.with_iterations(used.iterations)
+            return self.method.with_iterations(self.iterations)
         if self.method not in METHODS:
             raise InputError(f"there is no method {self.method!r}: choose one of {', '.join(METHODS)}.")
         settings = used.taken_by(list(inspect.signature(METHODS[self.method]).parameters))

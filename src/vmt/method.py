@@ -85,6 +85,10 @@ class Event:
     every: int
     action: CopyRole
 
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise InputError(f"an interval of {self.every} iterations cannot be kept: give 1 or more.")
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -94,6 +98,10 @@ class Phase:
     updates: tuple[Update, ...]
     events: tuple[Event, ...] = ()
     iterations: int = 40_000
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise InputError(f"the phase {self.name!r} has {self.iterations} iterations: give 1 or more.")
 
 
 @dataclass(frozen=True)

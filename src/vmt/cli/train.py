@@ -167,9 +167,11 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool,
         recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
     if net is not None:
         recipe = replace(recipe, net=net)
-    refine = {name.removeprefix("dirt_t_"): asked.pop(name) for name in DIRT_T if name in asked}
-    if refine and not dirt_t:
-        raise InputError(f"--{next(iter(refine))} is a setting of DIRT-T: add --dirt-t.")
+    of_dirt_t = {name: asked.pop(name) for name in DIRT_T if name in asked}
+    if of_dirt_t and not dirt_t:
+        flag = next(iter(of_dirt_t)).replace("_", "-")
+        raise InputError(f"--{flag} is a setting of DIRT-T: add --dirt-t.")
+    refine = {name.removeprefix("dirt_t_"): value for name, value in of_dirt_t.items()}
     takes = {*inspect.signature(METHODS[method]).parameters, "lr", "decay"}
     shared = {name: value for name, value in asked.items() if dirt_t and name in SHARED}
     for name in asked:
@@ -191,9 +193,8 @@ def sentence(summary: dict[str, Any]) -> str:
     """What came of a run, in words."""
     if not summary["finished"] and not summary["collapsed"]:
         return f"Interrupted at iteration {summary['iterations']}; go on with: vmt train --resume {summary['run']}"
-    lines = [
-        f"{name}: {accuracy:.2%} on the target test set" for name, accuracy in summary["phases"].items() if accuracy
-    ]
+    measured = {name: accuracy for name, accuracy in summary["phases"].items() if accuracy is not None}
+    lines = [f"{name}: {accuracy:.2%} on the target test set" for name, accuracy in measured.items()]
     if summary["collapsed"]:
         lines.append(f"Warning: {summary['collapsed']}")
     if best := summary["best"]:
