@@ -162,6 +162,8 @@ def test_unreadable_pictures_up_to_a_limit(models: Path, tmp_path: Path, capsys:
         ("table", "a.png", "reads vectors"),
         ("table", "wide.npy", "shape (N, 2)"),
         ("table", "empty.csv", "is empty"),
+        ("table", "endless.csv", "field larger than"),
+        ("table", "damaged.parquet", "not a readable Parquet file"),
     ],
 )
 def test_what_cannot_be_predicted_on(
@@ -170,6 +172,12 @@ def test_what_cannot_be_predicted_on(
     (tmp_path / "empty").mkdir()
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     (tmp_path / "empty.csv").write_text("\n")
+    (tmp_path / "endless.csv").write_text("height,width\n1,2\n1," + "2" * 200_000 + "\n")
+    whole = pyarrow.table({name: np.random.default_rng(0).random(5000) for name in ("height", "width")})
+    parquet.write_table(whole, tmp_path / "damaged.parquet", compression="zstd")
+    with (tmp_path / "damaged.parquet").open("r+b") as file:
+        file.seek(9000)
+        file.write(bytes(20_000))
     save(tmp_path / "a.png", picture(0))
     np.save(tmp_path / "vectors.npy", np.zeros((3, 4)))
     np.save(tmp_path / "wide.npy", np.zeros((3, 4)))

@@ -27,23 +27,24 @@ def array_rows(path: Path) -> Iterator[NDArray[Any]]:
     """The rows of an .npy file, or of ``x`` in an .npz archive; damage raises one of DAMAGED_NPZ."""
     if path.suffix.lower() == ".npy":
         with path.open("rb") as file:
-            yield from _portions(file, path)
+            yield from _portions(file)
         return
     with zipfile.ZipFile(path) as archive:
         if "x.npy" not in archive.namelist():
             raise KeyError("x")
         with archive.open("x.npy") as member:
-            yield from _portions(member, path)
+            yield from _portions(member)
 
 
-def _portions(file: IO[bytes], path: Path) -> Iterator[NDArray[Any]]:
+def _portions(file: IO[bytes]) -> Iterator[NDArray[Any]]:
     version = np.lib.format.read_magic(file)
     shape, by_columns, dtype = HEADERS[version](file)
     if dtype.hasobject:
         raise ValueError("objects")
     if by_columns or not shape:
-        loaded = np.load(path, allow_pickle=False)
-        yield loaded if path.suffix.lower() == ".npy" else loaded["x"]
+        # To be rearranged, it must be read whole.
+        file.seek(0)
+        yield np.load(file, allow_pickle=False)
         return
     row = dtype.itemsize * math.prod(shape[1:])
     portion = max(1, min(ROWS, BYTES // max(row, 1)))
@@ -94,24 +95,40 @@ def open_csv(lines: Iterator[str], name: str, label: str | None) -> Table:
         raise InputError(f"{name} is empty: give it one row per sample.")
     first = first.removeprefix("\ufeff")
     reader = csv.reader(chain([first], lines), delimiter=delimiter_of(first))
-    rows = ([cell.strip() for cell in row] for row in reader if any(row))
-    head = next(rows)
+
+    def rows() -> Iterator[Row]:
+        try:
+            for row in reader:
+                if any(row):
+                    yield [cell.strip() for cell in row]
+        except csv.Error as error:
+            raise InputError(f"{name} is not a CSV file ({error}): save it again as that.") from error
+
+    rest = rows()
+    head = next(rest)
     layout = layout_of(head, label, name)
-    return Table(name, layout, rows if layout.named else chain([head], rows))
+    return Table(name, layout, rest if layout.named else chain([head], rest))
 
 
 def open_parquet(path: Path) -> Table:
     """A table from a Parquet file."""
     pyarrow, parquet = parquet_reader(path)
+
+    def told(error: Exception) -> InputError:
+        return InputError(f"{shown(path)} is not a readable Parquet file ({error}): save it again.")
+
+    def rows() -> Iterator[Row]:
+        try:
+            with file:
+                for portion in file.iter_batches(ROWS):
+                    columns = [column.to_pylist() for column in portion.columns]
+                    for row in zip(*columns, strict=True):
+                        yield ["" if cell is None else str(cell) for cell in row]
+        except (pyarrow.ArrowException, OSError) as error:
+            raise told(error) from error
+
     try:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a readable Parquet file: save it again.") from error
-
-    def rows() -> Iterator[Row]:
-        for portion in file.iter_batches(ROWS):
-            columns = [column.to_pylist() for column in portion.columns]
-            for row in zip(*columns, strict=True):
-                yield ["" if cell is None else str(cell) for cell in row]
-
+        raise told(error) from error
     return Table(shown(path), Layout(tuple(file.schema_arrow.names), True, None), rows())
