@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from PIL import Image
 
 from tests.own_data import vmt, write_blobs
 from vmt.cli.main import main
+from vmt.environment import commit
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +147,31 @@ def test_a_demo_in_small(tmp_path: Path) -> None:
     again = vmt("demo", "--iterations", 5, "--out", tmp_path / "demo")
     assert again.returncode == 0
     assert (tmp_path / "demo-2").is_dir(), "a second demo goes beside the first"
+
+
+def test_output_that_is_not_in_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows when it goes to a file."""
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    done = vmt("methods")
+    assert done.returncode == 0, done.stderr
+    assert r"\u03bb_d" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_is_that_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package installed inside somebody's repository is not under its commits."""
+    monkeypatch.delenv("VMT_COMMIT", raising=False)
+    installed, project = tmp_path / ".venv" / "vmt", tmp_path / "src"
+    for folder in (installed, project):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    (tmp_path / ".gitignore").write_text(".venv/")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *arguments], check=True)
+    assert commit(installed) is None
+    clean = commit(project)
+    assert clean is not None
+    assert len(clean) == 12
+    (project / "more.py").touch()
+    assert commit(project) == clean + "+"

@@ -6,6 +6,7 @@ import platform
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import vmt
@@ -26,19 +27,22 @@ def environment(device: str = "auto") -> dict[str, str | None]:
     }
 
 
-def commit() -> str | None:
+def commit(package: Path = Path(vmt.__file__).parent) -> str | None:
     """The commit of the source tree that runs, with a + when it has been changed.
 
     For a copy without its history, what VMT_COMMIT says; None where nothing is known, as for an installed package.
     """
-    folder = Path(vmt.__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(package), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        git = ["git", "-C", str(folder)]
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True)
+        # Of this package: an environment inside another project's repository is not under that project's commit.
+        git("ls-files", "--error-unmatch", "__init__.py")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("VMT_COMMIT")
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
 def fingerprint(task: Task) -> str:
@@ -46,7 +50,7 @@ def fingerprint(task: Task) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for domain in (task.source, task.target, task.source_test, task.target_test, task.target_labelled):
         if isinstance(domain, Domain):
-            digest.update(domain.x.cpu().numpy().tobytes())
-            if domain.y is not None:
-                digest.update(domain.y.cpu().numpy().tobytes())
+            for tensor in (domain.x, domain.y):
+                if tensor is not None:
+                    digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)  # no copy of what may fill memory
     return digest.hexdigest()

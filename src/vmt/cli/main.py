@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 import vmt
@@ -45,6 +46,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; bad input ends in one sentence and exit code 2."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Where output is not in Unicode, as on Windows when it goes to a file, a λ must not end a run.
+        sys.stdout.reconfigure(errors="backslashreplace")
     arguments = build_parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
