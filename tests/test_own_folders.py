@@ -174,6 +174,18 @@ def test_a_second_reading_is_from_the_cache(tmp_path: Path, own_cache: Path, mon
     assert {file: file.read_bytes() for file in own_cache.rglob("*.npz")} == before
 
 
+@pytest.mark.usefixtures("own_cache")
+def test_a_repaired_picture_is_read_again(tmp_path: Path) -> None:
+    """Though it comes with the size and the time of the damaged one, as from a backup."""
+    root = heap(tmp_path / "a", 3)
+    path = next(root.rglob("*.png"))
+    whole, status = path.read_bytes(), path.stat()
+    for content, count in ((whole[:20] + bytes(len(whole) - 20), 2), (whole, 3)):
+        path.write_bytes(content)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert len(read_own(root).domain) == count
+
+
 def test_the_cache_forgets_what_was_used_longest_ago(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,21 @@ def test_a_target_without_one_of_the_features(tmp_path: Path) -> None:
         own_task(features(tmp_path), write(tmp_path / "b.csv", [["height"], [1], [2]]), how=QUIET)
 
 
+def test_whole_numbers_with_a_point_are_the_same_classes(tmp_path: Path) -> None:
+    """As they are in a column of numbers with gaps."""
+    x = np.arange(40.0).reshape(20, 2)
+    source = write(tmp_path / "a.csv", [["p", "q", "label"], *[[*row, i % 2] for i, row in enumerate(x)]])
+    gaps = [[*row, f"{i % 2}.0" if i % 3 else ""] for i, row in enumerate(x)]
+    listed = write(tmp_path / "b.csv", [["p", "q", "label"], *gaps])
+    np.savez(tmp_path / "c.npz", x=x, y=np.arange(20) % 2 / 1.0)
+    for target, count in ((listed, 13), (tmp_path / "c.npz", 20)):
+        task, _ = own_task(source, target, how=QUIET)
+        assert task.classes == ("0", "1")
+        assert task.target_test is not None
+        assert task.target_test.y is not None
+        assert len(task.target_test.y) == count
+
+
 def test_parquet(tmp_path: Path) -> None:
     names = pyarrow.array([SPECIES[0], SPECIES[1], None]).dictionary_encode()
     table = pyarrow.table({"x": [1.0, 2.5, 3.0], "label": names, "n": pyarrow.array([7, 8, 9], pyarrow.int8())})
@@ -242,6 +257,7 @@ def test_torch_datasets_and_loaders() -> None:
         ([(1, 2, 3)], "tuple of 3"),
         ([(X[0], 1), X[1]], "labels for 1 of 2"),
         (["a", "b"], "yields a str"),
+        ([(X[0], "cat")], "as a label, yields a str"),
     ],
 )
 def test_datasets_that_cannot_be_used(dataset: object, says: str) -> None:

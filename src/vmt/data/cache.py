@@ -19,6 +19,7 @@ from vmt.data.stored import aside
 from vmt.errors import InputError
 
 Arrays = dict[str, NDArray[Any]]
+Stamp = tuple[str, int, int, int]
 
 # What was not used for so long goes, and what was used longest ago once all of it takes more room than this.
 KEPT_DAYS, KEPT_BYTES = 30, 8 * 2**30
@@ -41,14 +42,15 @@ def cached(about: Any, compute: Callable[[], Arrays], use: bool = True) -> Array
     return arrays
 
 
-def stamp(path: Path) -> tuple[str, int, int]:
-    """Changes whenever a file does."""
+def stamp(path: Path) -> Stamp:
+    """Changes whenever a file does, or whether it may be read."""
     name = os.fsencode(path.absolute()).hex()
     try:
         status = path.stat()
     except OSError:
-        return name, -1, -1
-    return name, status.st_size, status.st_mtime_ns
+        return name, -1, -1, -1
+    # The time of modification alone misses new permissions, and a copy that brings its own time with it.
+    return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _read(path: Path) -> Arrays | None:

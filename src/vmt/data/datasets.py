@@ -32,7 +32,7 @@ def from_dataset(dataset: Any, *, labels: bool = True, name: str = "the dataset"
         x, y = _pair(item)
         xs.append(_tensor(x, name))
         if labels and y is not None:
-            ys.append(torch.as_tensor(y))
+            ys.append(_tensor(y, f"{name}, as a label,"))
     if not xs:
         raise InputError(f"{name} yields nothing: give it at least one sample.")
     if ys and len(ys) != len(xs):
@@ -73,4 +73,4 @@ def _tensor(x: Any, name: str) -> Tensor:
     try:
         return torch.from_numpy(np.array(x))  # pictures of Pillow too
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} yields a {type(x).__name__}: yield tensors, arrays or pictures.") from error
+        raise InputError(f"{name} yields a {type(x).__name__}: yield tensors, arrays, pictures or numbers.") from error

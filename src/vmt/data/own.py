@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -151,6 +152,8 @@ def numbered(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
         return y  # numbers can only be those of the classes
     number = {name: k for k, name in enumerate(names or ())}
     given = [class_name(str(value)) for value in y.tolist()]
+    # Whole numbers in a column with gaps are written as 1.0 by most programs.
+    given = [name if name in number else re.sub(r"(?<=\d)\.0+$", "", name) for name in given]
     if names is None:
         # The source numbers its classes, so that a name can only be a number.
         number = {name: int(name) for name in given if name.isdecimal()}

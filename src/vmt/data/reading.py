@@ -15,7 +15,7 @@ import PIL
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from vmt.data.cache import Arrays, cached, stamp
+from vmt.data.cache import Arrays, Stamp, cached, stamp
 from vmt.data.folders import Listing, few, shown
 from vmt.data.pictures import Size, TooLarge, decode, look
 from vmt.data.syn import usable_cores
@@ -35,7 +35,7 @@ class Looked:
     """Pictures with the sizes that their files announce."""
 
     listing: Listing
-    stamps: tuple[tuple[str, int, int], ...]
+    stamps: tuple[Stamp, ...]
     sizes: NDArray[np.int64]  # (N, 2), height and width; 0 where there is none
     grey: NDArray[np.bool_]
     faults: NDArray[np.str_]  # "" where the picture can be read
