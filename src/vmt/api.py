@@ -1,20 +1,25 @@
 """The library in one call."""
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from vmt import methods
 from vmt.data import Domain, domain, make_task
 from vmt.data.convert import labelled_part
+from vmt.data.frames import check_digits, in_order_of
 from vmt.defaults import LONGEST, Defaults, defaults_for
 from vmt.errors import InputError
 from vmt.method import Adam, Method
 from vmt.model import OWN_MODULE, Model
+from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
-from vmt.nets.staged import Staged
 from vmt.recipes import decay_for
 from vmt.train.claim import claimed
 from vmt.train.config import Config
@@ -33,7 +38,7 @@ def adapt(
     target_test: tuple[Any, Any] | None = None,
     target_labels: Any = None,
     target_label_weight: float = 1.0,
-    net: str | Callable[[], Staged] | None = None,
+    net: str | Callable[[], nn.Module] | None = None,
     net_options: dict[str, Any] | None = None,
     classes: Sequence[str] | None = None,
     iterations: int | None = None,
@@ -49,7 +54,8 @@ def adapt(
     Parameters
     ----------
     source
-        Samples and labels: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F).
+        Samples and labels: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F). Columns of data frames
+        are found by their names, in the target and when predicting.
     target
         Samples of the target, of the same kind and value range. No labels are needed.
     method
@@ -60,9 +66,9 @@ def adapt(
     target_labels, target_label_weight
         Labels of some target samples, −1 for all others, to train on as well, and the weight of their cross-entropy.
     net
-        A name that ``vmt train --net`` takes, or a function that builds a network (see :func:`vmt.nets.from_module`
-        for one of your own). By default the MLP for vectors and a CNN for images: the paper's small one on a GPU, a
-        thin one on a CPU.
+        A name that ``vmt train --net`` takes, or a function that builds any ``nn.Module`` (what becomes of it:
+        :func:`vmt.nets.from_module`). By default the MLP for vectors and a CNN for images: the paper's small one on a
+        GPU, a thin one on a CPU.
     iterations
         Length of the method's first phase.
     out, resume
@@ -87,11 +93,14 @@ def adapt(
     >>> model.evaluate(xt, ys).accuracy > 0.9
     True
     """
-    unlabelled = as_domain(target, "the target")
+    check_arguments(method, net, out, resume, config)
+    labelled = as_domain(source, "the source")
+    unlabelled = as_domain(target, "the target", labelled.features)
+    check_digits(samples_of(source), samples_of(target), labelled.features)
     task = make_task(
-        as_domain(source, "the source"),
+        labelled,
         unlabelled,
-        target_test=None if target_test is None else as_domain(target_test, "the target test set"),
+        target_test=None if target_test is None else as_domain(target_test, "the target test set", labelled.features),
         target_labelled=None if target_labels is None else labelled_part(unlabelled, target_labels),
         classes=classes,
     )
@@ -106,7 +115,7 @@ def adapt(
     shape = sample_shape(task)
     name = net if isinstance(net, str) else OWN_MODULE if net else chosen.net
     spec = NetSpec(name, shape, len(task.classes), net_options or {})
-    build = net if callable(net) else spec.build
+    build = builder(net, shape, len(task.classes)) if callable(net) else spec.build
     folder = None if out is None else Path(out)
     settings = Config(seed=seed, device=device, **config)
     bar = Progress(method.name, progress)
@@ -124,11 +133,33 @@ def default_method(chosen: Defaults) -> Method:
     return methods.vmt(**settings, optimiser=Adam(lr=chosen.lr))
 
 
-def as_domain(samples: Any, name: str) -> Domain:
+def as_domain(samples: Any, name: str, features: Sequence[str] = ()) -> Domain:
+    """Samples, or samples and labels, as a domain; a data frame with the columns of the source in its order."""
     if isinstance(samples, Domain):
         return samples
-    if isinstance(samples, tuple):
-        if len(samples) != 2:
-            raise InputError(f"{name} is a tuple of {len(samples)}: pass (samples, labels).")
-        return domain(samples[0], samples[1], name=name)
-    return domain(samples, name=name)
+    if isinstance(samples, tuple) and len(samples) != 2:
+        raise InputError(f"{name} is a tuple of {len(samples)}: pass (samples, labels).")
+    y = samples[1] if isinstance(samples, tuple) else None
+    return domain(in_order_of(samples_of(samples), features, name, "the source"), y, name=name)
+
+
+def samples_of(samples: Any) -> Any:
+    return samples[0] if isinstance(samples, tuple) else samples
+
+
+def check_arguments(method: Any, net: Any, out: Any, resume: bool, config: Mapping[str, Any]) -> None:
+    """Refuses what would fail deep inside, or be passed over."""
+    if method is not None and not isinstance(method, Method):
+        known = method if method in methods.METHODS else "vmt"
+        raise InputError(f"method is {method!r}: pass a value such as vmt.methods.{known}().")
+    if isinstance(net, nn.Module):
+        raise InputError(f"net is a {type(net).__name__}: pass a function that builds it, net=lambda: ….")
+    if resume and out is None:
+        raise InputError("resume=True has no run to go on with: name its folder with out=.")
+    fields = {field.name for field in dataclasses.fields(Config)}
+    if strange := sorted(set(config) - fields):
+        near = get_close_matches(strange[0], fields, n=1)
+        hint = f" (perhaps {near[0]}?)" if near else ""
+        raise InputError(
+            f"there is no setting {strange[0]!r}{hint}: adapt takes its own arguments and those of Config."
+        )

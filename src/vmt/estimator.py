@@ -18,13 +18,14 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from vmt.data import domain, make_task
 from vmt.data.convert import labelled_part
+from vmt.data.frames import check_digits
 from vmt.defaults import Defaults, defaults_for
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.methods import METHODS, with_target_labels
 from vmt.model import OWN_MODULE, Model
+from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
-from vmt.nets.staged import Staged
 from vmt.recipes import Recipe, decay_for
 from vmt.train.config import Config, torch_device
 from vmt.train.loop import train
@@ -104,7 +105,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         beta: float = 1e-2,
         interval: int | None = None,
         dirt_t_iterations: int | None = None,
-        net: str | Callable[[], Staged] = "auto",
+        net: str | Callable[[], torch.nn.Module] = "auto",
         net_options: dict[str, Any] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -183,6 +184,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def _train(
         self, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any], known: NDArray[Any] | None
     ) -> Model:
+        features = () if self._reads_images else tuple(getattr(self, "feature_names_in_", ()))
+        check_digits(source, target, features)
         labelled = domain(source, labels, name="the source")
         unlabelled = domain(target, name="the target")
         # Nothing is held out: what the loop watches is not reported, and small sets need every label.
@@ -201,7 +204,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if name == "auto":
             name = chosen.net
         spec = NetSpec(name, sample_shape(task), len(task.classes), self.net_options or {})
-        build = self.net if callable(self.net) else spec.build
+        build = builder(self.net, spec.shape, spec.classes) if callable(self.net) else spec.build
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         config = Config(seed=seed, batch_size=self.batch_size, device=self.device)
         outcome = train(task, method, build, config, progress=Progress(method.name, self.verbose))
@@ -212,13 +215,15 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             warnings.warn(outcome.notes.collapsed, ConvergenceWarning, stacklevel=3)
         self.n_iter_ = outcome.step
         about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
-        return Model(outcome.network, spec, task.preprocess, task.classes, about)
+        return Model(outcome.network, spec, task.preprocess, task.classes, about, features)
 
     def _method(self, chosen: Defaults) -> Method:
         names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr", "iterations")
         asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         used = replace(chosen, **asked)
         if isinstance(self.method, Method):
+            if self.dirt_t:
+                raise InputError("dirt_t=True is for a method by its name: pass method=vmt.methods.dirt_t(the method).")
             return self.method.with_iterations(self.iterations)
         if self.method not in METHODS:
             raise InputError(f"there is no method {self.method!r}: choose one of {', '.join(METHODS)}.")
@@ -236,7 +241,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def _checked(self, X: Any, reset: bool) -> NDArray[Any]:
         """Finite numbers of the right shape, or the error that scikit-learn's users expect."""
         if isinstance(X, torch.Tensor):
-            X = X.numpy(force=True)
+            X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)  # NumPy has no bfloat16
         if reset:
             self._reads_images = getattr(X, "ndim", 2) in (3, 4)
         if not self._reads_images:

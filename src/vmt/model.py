@@ -15,12 +15,14 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import nn
 
 from vmt.data import Domain, Preprocess, domain
+from vmt.data.frames import in_order_of
 from vmt.data.ranges import check_range
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge, logits_of
-from vmt.nets.own import factory_name
+from vmt.nets.own import builder, factory_name
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
 from vmt.train.checkpoint import write_atomically
@@ -85,7 +87,7 @@ class Model:
         return self
 
     def _samples(self, x: Any, y: Any) -> Domain:
-        samples = domain(x, y, name="the input")
+        samples = domain(in_order_of(x, self.features, "the input", "the model"), y, name="the input")
         if samples.is_images != (self.preprocess.size is not None):
             kinds = ("vectors", "images") if self.preprocess.size is None else ("images", "vectors")
             raise InputError(
@@ -135,7 +137,7 @@ def agreed(spec: NetSpec, network: str | None, what: str | Path) -> NetSpec:
     return spec
 
 
-def load(path: str | Path, network: Callable[[], Staged] | str | None = None, device: str = "auto") -> Model:
+def load(path: str | Path, network: Callable[[], nn.Module] | str | None = None, device: str = "auto") -> Model:
     """A saved model, from its file or from the folder of the run that made it.
 
     A model of a module of your own needs ``network``: the ``package.module:function`` that it was trained with, or a
@@ -167,7 +169,8 @@ def load(path: str | Path, network: Callable[[], Staged] | str | None = None, de
     if int(header["version"]) > VERSION:
         raise InputError(f"{path} has format version {header['version']}, newer than this library knows: upgrade vmt.")
     spec = NetSpec.from_dict(json.loads(header["network"]))
-    module = network() if callable(network) else agreed(spec, network, path).build()
+    build = builder(network, spec.shape, spec.classes) if callable(network) else agreed(spec, network, path).build
+    module = build()
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:

@@ -28,6 +28,8 @@ def check_pair(source: Domain, target: Domain, classes: int | None = None) -> in
     vmt.errors.InputError: scans is in 0–1 and photographs in 0–255: divide photographs by 255 in floating point, ...
     """
     _check_samples(source, target)
+    if len(target) < 2:
+        raise InputError(f"{target.name} has 1 sample: give it two or more, for a batch has to vary.")
     return _check_classes(source, target, classes)
 
 
@@ -64,8 +66,8 @@ def _check_shapes(first: Domain, second: Domain) -> None:
         raise InputError(f"{first.name} has {a} features and {second.name} has {b}: give both the same features.")
     if first.features and second.features and first.features != second.features:
         raise InputError(
-            f"the columns of {first.name} and {second.name} have other names or another order: read the one with "
-            "read_own(…, like=the other)."
+            f"the columns of {first.name} and {second.name} have other names or another order: give both the same, "
+            "or read the one with read_own(…, like=the other)."
         )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from vmt.data.domain import Domain
+from vmt.data.frames import column_names, frame_values
 from vmt.errors import InputError
 
 CHANNELS = (1, 3, 4)
@@ -20,13 +22,17 @@ def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = ()) 
     """A :class:`Domain` from arrays, tensors or nested lists.
 
     `x` is a batch of images (N, H, W), (N, H, W, C) or (N, C, H, W), or of vectors (N, F); `y` holds one
-    class number per sample. Memory is shared with `x` where nothing has to be converted.
+    class number per sample. A data frame keeps the names of its columns. Memory is shared with `x` where nothing has
+    to be converted.
 
     >>> photographs = domain(np.zeros((8, 32, 32, 3), np.uint8), np.arange(8) % 2, name="photographs")
     >>> tuple(photographs.x.shape), photographs.is_images
     ((8, 3, 32, 32), True)
     """
-    samples = _samples(_tensor(x, f"x of {name}"), name)
+    features = features or column_names(x)
+    if column_names(x):
+        x = frame_values(x, name)
+    samples = _samples(_tensor(x, f"x of {name}"), name, features)
     if y is None:
         return Domain(samples, None, name, features)
     labels = _labels(_tensor(y, f"y of {name}"), name).to(samples.device)
@@ -54,7 +60,8 @@ def labelled_part(samples: Domain, labels: Any) -> Domain:
 
 def _tensor(values: Any, what: str) -> Tensor:
     if isinstance(values, Tensor):
-        return values.detach()
+        return (values if values.layout == torch.strided else values.to_dense()).detach()
+    _refuse_other_kinds(values, what)
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -72,19 +79,39 @@ def _tensor(values: Any, what: str) -> Tensor:
     return torch.from_numpy(array)
 
 
-def _samples(x: Tensor, name: str) -> Tensor:
+def _refuse_other_kinds(values: Any, what: str) -> None:
+    """What holds samples but is no array would end in a sentence about arrays."""
+    kind = type(values).__name__
+    if hasattr(values, "toarray"):
+        raise InputError(f"{what} is a sparse {kind}: pass {kind}.toarray().")
+    if isinstance(values, DataLoader | Dataset):
+        raise InputError(f"{what} is a {kind}: pass vmt.data.from_dataset(…) of it, which reads it into memory.")
+
+
+def _samples(x: Tensor, name: str, features: tuple[str, ...] = ()) -> Tensor:
     if x.is_complex():
         raise InputError(f"x of {name} is complex: pass real numbers.")
     if x.numel() == 0:
         raise InputError(f"x of {name} is empty (shape {tuple(x.shape)}): pass at least one sample.")
-    if x.ndim == 2:
-        x = x.to(torch.float32)
-    else:
-        x = _image_values(_channels_first(x, name), name)
+    stored = x.to(torch.float32) if x.ndim == 2 else _image_values(_channels_first(x, name), name)
     # One pass and no mask in memory: NaN and infinities both show in the extremes.
-    if x.is_floating_point() and not all(torch.isfinite(extreme) for extreme in x.aminmax()):
-        raise InputError(f"x of {name} contains NaN or infinite values: remove or replace them.")
-    return x.contiguous()
+    if stored.is_floating_point() and not all(torch.isfinite(extreme) for extreme in stored.aminmax()):
+        _refuse_values(x, stored, name, features)
+    return stored.contiguous()
+
+
+def _refuse_values(x: Tensor, stored: Tensor, name: str, features: tuple[str, ...]) -> NoReturn:
+    """Says where the first value is that is no number, or too large for one of 32 bits."""
+    place = torch.nonzero(~stored.isfinite())[0].tolist()
+    where = f"sample {place[0]}"
+    if stored.ndim == 2:
+        where += f", column {features[place[1]]!r}" if features else f", feature {place[1]}"
+    if stored.ndim == 2 and x[tuple(place)].isfinite():
+        value = float(x[tuple(place)])
+        raise InputError(
+            f"x of {name} has {value:g} ({where}), too large for 32 bits: take another unit or logarithms."
+        )
+    raise InputError(f"x of {name} contains NaN or infinite values (first: {where}): remove or replace them.")
 
 
 def _channels_first(x: Tensor, name: str) -> Tensor:

@@ -102,6 +102,16 @@ def timm() -> Any:
         ) from error
 
 
+def builder(function: Callable[[], Any], shape: tuple[int, ...], classes: int) -> Callable[[], Staged]:
+    """A user's function whose network may be any module, as one that builds a network of stages."""
+
+    def build() -> Staged:
+        network = function()
+        return network if isinstance(network, Staged) else adapted(network, "net", shape, classes)
+
+    return build
+
+
 def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Staged:
     """A network of stages, tried on two samples."""
     if not isinstance(module, nn.Module):
