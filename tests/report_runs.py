@@ -57,10 +57,11 @@ def fabricate(
     summary: dict[str, Any] | None = None,
     finished: bool = True,
     seed: int = 0,
+    **settings: Any,
 ) -> Path:
     """The folder of a run whose data are gone, with a log that ends in these figures."""
     folder.mkdir(parents=True)
-    recipe = Recipe(method, {"iterations": 200})
+    recipe = Recipe(method, {"iterations": 200, **settings})
     spec = RunSpec(DataSpec(source="gone.npz", target="gone-too.npz"), recipe).to_dict()
     spec["recipe"]["config"]["seed"] = seed
     (folder / "run.json").write_text(json.dumps({**spec, "fingerprint": "same", "environment": {"torch": "2"}}))

@@ -14,6 +14,8 @@ import pytest
 from tests.own_data import write_blobs
 from tests.report_runs import NAMES, fabricate, train, write_pictures
 from vmt.cli.main import main
+from vmt.cli.own import load_own
+from vmt.run import read_run
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,18 @@ def test_the_page_agrees_with_the_runs(runs: Path, tmp_path: Path) -> None:
     assert mine["curves"]["target/accuracy"][0] == [4, 8]
     assert all(chart["should"] for chart in data["charts"])
     assert dict(mine["settings"]["Method"])["method"] == "vmt"
+
+
+def test_samples_are_numbered_as_they_lie_in_the_data(runs: Path, tmp_path: Path) -> None:
+    _, data = report(tmp_path / "r.html", runs / "mine", "--map", "none", "--samples", 20)
+    samples = data["tasks"][0]["samples"]
+    shown = list(zip(samples["index"], samples["label"], strict=True))[samples["source"] :]
+    assert len(shown) == 20
+    assert max(index for index, _ in shown) > 20
+    task = load_own(read_run(runs / "mine").data, say=lambda note: None)
+    assert task.target_test is not None
+    assert task.target_test.y is not None
+    assert [int(task.target_test.y[index]) for index, _ in shown] == [label for _, label in shown]
 
 
 def test_hostile_names_stay_text(runs: Path, tmp_path: Path) -> None:
@@ -175,6 +189,9 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
         fabricate(tmp_path / "seeds" / str(seed), accuracy=accuracy, seed=seed)
     said = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
     assert any("85.0 ± 7.1 %" in sentence for sentence in said)
+    fabricate(tmp_path / "seeds" / "other", accuracy=0.3, seed=2, lambda_t=7.0)
+    again = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
+    assert any("85.0 ± 7.1 % on the target (mean and standard deviation of 2 seeds)" in sentence for sentence in again)
     told = {"collapsed": "at iteration 200 collapsed: everything is class 0."}
     page, data = report(tmp_path / "r.html", fabricate(tmp_path / "bad", summary=told, share=(1.0, 0.0, 0.0)))
     assert "collapsed" in data["verdict"]["headline"]

@@ -67,6 +67,13 @@ class Record:
             return None
 
     @property
+    def settings(self) -> str:
+        """Runs with the same of this differ in nothing but the seed, the machine and how often they were looked at."""
+        recipe = asdict(self.spec.recipe)
+        config = recipe.pop("config")
+        return json.dumps([recipe, config["batch_size"], config["precision"]], sort_keys=True)
+
+    @property
     def same_data(self) -> str:
         """Runs with the same of this are about the same samples."""
         return str(self.written.get("fingerprint") or json.dumps(asdict(self.spec.data)))

@@ -46,10 +46,9 @@ def study(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the models of several runs say about the same samples."""
     target = task.target_test or task.target.without_labels()
-    target = target.subset(torch.from_numpy(drawn(options.samples, len(target))))
     source = task.source_test or task.source
-    places = drawn(MAP_SOURCE, len(source))
-    source = source.subset(torch.from_numpy(places))
+    of_target, of_source = drawn(options.samples, len(target)), drawn(MAP_SOURCE, len(source))
+    target, source = target.subset(torch.from_numpy(of_target)), source.subset(torch.from_numpy(of_source))
     watch.start("looking at samples", len(runs) * (len(target) + len(source)))
     seen = [views(run, task, source, target, options, watch) for run in runs]
     labels = None if target.y is None else target.y.cpu().numpy()
@@ -68,7 +67,7 @@ def study(
         "labels": labels is not None,
         "samples": {
             "source": len(source),
-            "index": [*places.tolist(), *chosen.tolist()],
+            "index": [*of_source.tolist(), *of_target[chosen].tolist()],
             "label": [*integers(source), *integers(shown)],
         },
         "sheet": None,

@@ -124,15 +124,16 @@ def without_labels(signs: Sequence[Sign]) -> list[str]:
 
 
 def over_seeds(runs: Sequence[Record]) -> list[str]:
-    """Mean and spread where there are several seeds of the same on the same data."""
-    groups: dict[tuple[str, str], list[float]] = {}
+    """Mean and spread where there are several seeds of the same settings on the same data."""
+    groups: dict[tuple[str, str, str], dict[int, float]] = {}
     for run in runs:
         if found := accuracy_of(run):
-            groups.setdefault((run.method, run.same_data), []).append(found["value"])
+            seed = run.spec.recipe.config.seed
+            groups.setdefault((run.method, run.settings, run.same_data), {})[seed] = found["value"]
     return [
-        f"{method}: {100 * mean(values):.1f} ± {100 * stdev(values):.1f} % on the target "
-        f"(mean and standard deviation of {len(values)} runs)."
-        for (method, _), values in groups.items()
+        f"{method}: {100 * mean(values.values()):.1f} ± {100 * stdev(values.values()):.1f} % on the target "
+        f"(mean and standard deviation of {len(values)} seeds)."
+        for (method, _, _), values in groups.items()
         if len(values) > 1
     ]
 

@@ -155,7 +155,7 @@ function card(n) {
   const facts = [["domain", domain], ["predicted", `${className(predicted)} (${percent(confidence, 0)} sure)`]];
   if (label !== null) facts.push(["true class", className(label)], ["", right ? "✓ right" : "✗ wrong"]);
   return [picture, el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-    el("p", { class: "hint" }, `sample ${whole(index)} of the ${domain} samples looked at`)];
+    el("p", { class: "hint" }, `sample ${whole(index)} of the ${domain}, counted from 0`)];
 }
 
 function legendOf(list) {
