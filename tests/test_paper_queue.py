@@ -1,6 +1,7 @@
 """The queue of the paper's runs: filled in portions by real runs of a few iterations, and shown as they fell."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from vmt.paper.results import result_path
 from vmt.paper.runner import Filled, Places, fill
 from vmt.paper.show import markdown, rows_of
 from vmt.paper.tables import TABLES
+from vmt.run import SUMMARY
 
 CHANGES = {"batch_size": 4, "log_every": 1, "checkpoint_every": 1}
 
@@ -176,3 +178,16 @@ def test_pages_show_every_run_and_what_was_not_run(filled: Places, tmp_path: Pat
     assert main([*arguments, "--check"]) == 0
     result_path(tmp_path / "results", name).unlink()
     assert main([*arguments, "--check"]) == 2
+
+
+def test_a_finished_run_without_the_phase_is_named(filled: Places, tmp_path: Path) -> None:
+    stage = stages([refined("dirt_t")])[-1]
+    places = Places(filled.data, tmp_path / "results", tmp_path / "runs")
+    shutil.copytree(filled.runs / stage.run, places.runs / stage.run)
+    path = places.runs / stage.run / SUMMARY
+    summary = json.loads(path.read_text())
+    del summary["phases"]["dirt_t"]
+    path.write_text(json.dumps(summary))
+    done = fill_all([stage], places)
+    assert (done.done, done.missing) == (0, 1)
+    assert "was finished without dirt_t" in done.complaints[0]

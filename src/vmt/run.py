@@ -3,7 +3,7 @@
 A run folder holds ``run.json`` (task, recipe, environment), ``log.jsonl``, ``checkpoints/``, and, once it is finished,
 ``model.safetensors``, ``curves.png`` and ``summary.json``. A run of several phases also keeps the model that each but
 the last ended with, as ``model_PHASE.safetensors``. With ``Config.keep_best`` there is also the best
-model by that validator, ``model_best.safetensors``.
+model by that validator, ``model_best.safetensors``. ``.lock`` is locked while a process writes to the folder.
 """
 
 import copy

@@ -115,6 +115,8 @@ def carry_out(
     """Go on with a run to the end of a stage, or begin it. Returns whether it got there."""
     folder = places.runs / stage.run
     if (summary := finished_summary(folder)) is not None:
+        if stage.phase not in summary["phases"]:
+            raise InputError(f"{folder} was finished without {stage.phase}: remove it, and run its table again.")
         # The run is there, only its result was lost.
         write_result(places.results, stage, summary, folder, task, places.at_once)
         return True
