@@ -169,6 +169,8 @@ def test_ramp(shape: str, half: float) -> None:
     assert ramp(0) == pytest.approx(0)
     assert ramp(0.5) == pytest.approx(half, abs=1e-4)
     assert ramp(1) == pytest.approx(1, abs=1e-4)
+    with pytest.raises(InputError, match="shape 'cos'"):
+        Ramp(0.0, 1.0, shape="cos")
     late = Ramp(2.0, 4.0, begin=0.5, until=0.75)
     assert [late(p) for p in (0, 0.5, 0.625, 0.75, 1)] == pytest.approx([2, 2, 3, 4, 4])
 

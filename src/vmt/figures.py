@@ -68,7 +68,7 @@ def draw_comparison(runs: Mapping[str, Sequence[Record]], bars: Mapping[str, flo
 
 def phase_changes(records: Sequence[Record]) -> list[tuple[int, str]]:
     """Where a phase ended, and the name of the next."""
-    return [(a["step"], b["phase"]) for a, b in pairwise(records) if a["phase"] != b["phase"]]
+    return [(int(a["step"]), str(b.get("phase"))) for a, b in pairwise(records) if a.get("phase") != b.get("phase")]
 
 
 def _figure(panels: int, title: str, across: bool = False) -> tuple[Any, Any]:

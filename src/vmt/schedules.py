@@ -33,6 +33,10 @@ class Ramp:
     until: float = 1.0
     shape: str = "linear"
 
+    def __post_init__(self) -> None:
+        if self.shape not in ("linear", "cosine", "sigmoid"):
+            raise InputError(f"there is no ramp of the shape {self.shape!r}: choose linear, cosine or sigmoid.")
+
     def __call__(self, progress: float) -> float:
         p = min(max((progress - self.begin) / max(self.until - self.begin, 1e-12), 0.0), 1.0)
         if self.shape == "cosine":

@@ -11,11 +11,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from vmt.data.cores import usable_cores
 from vmt.data.download import Remote, fetch
 from vmt.data.mnistm import build_mnistm
 from vmt.data.sources import SOURCES
 from vmt.data.stored import Built
-from vmt.data.syn import COUNTS, build_syn, usable_cores
+from vmt.data.syn import COUNTS, build_syn
 from vmt.errors import InputError
 
 EXAMPLES = """examples:

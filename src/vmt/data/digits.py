@@ -9,23 +9,16 @@ from typing import Literal
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.convert import domain
 from vmt.data.domain import Domain
+from vmt.data.fonts import shipped_fonts, sized
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError
 
-# The text fonts that ship with matplotlib; its symbol and display fonts have no usable digits.
-FONTS = (
-    *(f"DejaVuSans{style}.ttf" for style in ("", "-Bold", "-BoldOblique", "-Oblique")),
-    *(f"DejaVuSansMono{style}.ttf" for style in ("", "-Bold", "-BoldOblique", "-Oblique")),
-    *(f"DejaVuSerif{style}.ttf" for style in ("", "-Bold", "-BoldItalic", "-Italic")),
-    *(f"STIXGeneral{style}.ttf" for style in ("", "Bol", "BolIta", "Italic")),
-    *(f"{name}.ttf" for name in ("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10")),
-)
 SOURCE_COUNT, SOURCE_TEST_COUNT = 4000, 500
 SIDE = 16
 CANVAS, INK_HEIGHT = 64, 48  # glyphs are drawn this large, then turned and shrunk
@@ -115,18 +108,11 @@ def _pose(ink: Tensor, *, angle: Tensor, width: Tensor, height: Tensor, shift: T
 
 def _glyphs() -> Tensor:
     """Ink of every font's ten digits: (fonts, 10, CANVAS, CANVAS) in [0, 1]."""
-    import matplotlib  # slow to import, and needed here only
-
-    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    paths = [folder / name for name in FONTS if (folder / name).is_file()]
-    if not paths:
-        raise InputError(f"{folder} holds none of the fonts that ship with matplotlib: reinstall matplotlib.")
-    return torch.stack([torch.stack([_glyph(path, digit) for digit in "0123456789"]) for path in paths])
+    return torch.stack([torch.stack([_glyph(path, digit) for digit in "0123456789"]) for path in shipped_fonts()])
 
 
 def _glyph(path: Path, digit: str) -> Tensor:
-    # The basic layout engine is part of every Pillow, so the picture does not depend on how it was built.
-    font = ImageFont.truetype(str(path), 2 * INK_HEIGHT, layout_engine=ImageFont.Layout.BASIC)
+    font = sized(path, 2 * INK_HEIGHT)
     left, top, right, bottom = (int(edge) for edge in font.getbbox(digit))
     drawn = Image.new("L", (right - left, bottom - top))
     ImageDraw.Draw(drawn).text((-left, -top), digit, font=font, fill=255)

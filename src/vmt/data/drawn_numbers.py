@@ -123,7 +123,7 @@ def _second_surface(grid: Tensor, draws: Draws) -> Tensor:
 
 
 def _blur(masks: Tensor, sigma: Tensor) -> Tensor:
-    """Gaussian blur, each picture by its own width; what lies outside is taken to be empty."""
+    """Gaussian blur, each picture by its own width; beyond its edge it goes on as it ends."""
     steps = torch.arange(-BLUR_REACH, BLUR_REACH + 1)
     weights = torch.exp(-0.5 * (steps / (sigma[:, None] + 0.05)) ** 2)
     weights = weights / weights.sum(dim=1, keepdim=True)

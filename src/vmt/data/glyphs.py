@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from vmt.data.digits import FONTS
+from vmt.data.fonts import shipped_fonts, sized
 from vmt.errors import InputError
 
 CELL = 64  # side of the picture of a digit
@@ -45,7 +45,7 @@ class Atlas:
 
 def make_atlas(folder: Path | None = None) -> Atlas:
     """The text fonts that ship with matplotlib, and every usable font under a folder of one's own."""
-    drawn = _drawn(_shipped_fonts())
+    drawn = _drawn(shipped_fonts())
     if not drawn:
         raise InputError("none of the fonts that ship with matplotlib can be read: reinstall matplotlib.")
     if folder is not None:
@@ -54,13 +54,6 @@ def make_atlas(folder: Path | None = None) -> Atlas:
     ink = np.stack([_heavier(cells, level) for _, (cells, _) in drawn for level in LEVELS])
     advance = np.stack([widths for _, (_, widths) in drawn for _ in LEVELS])
     return Atlas(ink, advance, tuple(name for name, _ in drawn))
-
-
-def _shipped_fonts() -> list[Path]:
-    import matplotlib  # slow to import, and needed here only
-
-    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    return [folder / name for name in FONTS if (folder / name).is_file()]
 
 
 def _fonts_under(folder: Path) -> Sequence[Path]:
@@ -97,21 +90,16 @@ def _outline(cells: NDArray[np.uint8]) -> NDArray[np.float64]:
 def _draw_digits(path: Path) -> Digits | None:
     """A font's digits; None for a font that cannot be drawn with."""
     try:
-        rough = _font(path, 100)
+        rough = sized(path, 100)
         top, bottom = _extent(rough)
         if bottom <= top:
             return None
-        font = _font(path, max(1, round(100 * INK_HEIGHT / (bottom - top))))
+        font = sized(path, max(1, round(100 * INK_HEIGHT / (bottom - top))))
         top, bottom = _extent(font)
         cells = np.stack([_cell(font, digit, (CELL - top - bottom) // 2) for digit in "0123456789"])
     except (OSError, ValueError):
         return None  # not a scalable font, or a damaged one: one of many
     return cells, np.array([font.getlength(digit) for digit in "0123456789"], np.float32)
-
-
-def _font(path: Path, size: int) -> ImageFont.FreeTypeFont:
-    # The basic layout engine is part of every Pillow, so the picture does not depend on how it was built.
-    return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
 
 
 def _extent(font: ImageFont.FreeTypeFont) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from PIL import Image, UnidentifiedImageError
 
 from vmt.data.archives import unpack
 from vmt.data.benchmarks import Samples, Split, known_split, read_mnist
-from vmt.data.stored import Built, Chunk, Tick, already_made, no_tick, read_set, write_set
+from vmt.data.stored import Built, Chunk, Tick, already_made, no_tick, read_digits, write_set
 from vmt.errors import InputError
 
 SIDE = 28
@@ -59,11 +59,7 @@ def build_mnistm(data: Path, out: Path | None = None, seed: int = 0, tick: Tick 
 
 def read_mnistm(folder: Path, split: Split) -> Samples:
     """Images (N, 3, 28, 28) uint8 and labels of the set that ``vmt data build mnistm`` wrote."""
-    path = folder / f"{known_split(split)}.npz"
-    images, labels, _ = read_set(path, REMEDY)
-    if images.dtype != np.uint8 or images.shape[1:] != (3, SIDE, SIDE) or not np.isin(labels, np.arange(10)).all():
-        raise InputError(f"{path} does not hold images of 3×28×28 bytes with labels from 0 to 9: {REMEDY}.")
-    return images, labels
+    return read_digits(folder / f"{known_split(split)}.npz", SIDE, REMEDY)
 
 
 def blend(digits: NDArray[np.uint8], backgrounds: NDArray[np.uint8]) -> NDArray[np.uint8]:

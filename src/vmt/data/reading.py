@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from vmt.data.cache import Arrays, Stamp, cached, stamp
+from vmt.data.cores import usable_cores
 from vmt.data.folders import Listing, few, shown
 from vmt.data.pictures import Size, TooLarge, decode, look
-from vmt.data.syn import usable_cores
 from vmt.errors import InputError
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.benchmarks import Split
+from vmt.data.benchmarks import Samples, Split
 from vmt.data.files import DAMAGED_NPZ, existing_file, read_npz
 from vmt.errors import InputError
 
@@ -81,14 +81,16 @@ def write_set(
     return record
 
 
-def read_set(path: Path, remedy: str) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
-    """Images, labels and how they were made."""
+def read_digits(path: Path, side: int, remedy: str) -> Samples:
+    """Images (N, 3, side, side) uint8 and labels of a set that :func:`write_set` wrote."""
     existing_file(path, remedy)
-    made = read_made(path, remedy)
+    read_made(path, remedy)  # refuses what was not built here
     images, labels = read_npz(path)
     if labels is None or len(labels) != len(images):
         raise InputError(f"{path} does not hold one label per image: {remedy}.")
-    return images, labels, made
+    if images.dtype != np.uint8 or images.shape[1:] != (3, side, side) or not np.isin(labels, np.arange(10)).all():
+        raise InputError(f"{path} does not hold images of 3×{side}×{side} bytes with labels from 0 to 9: {remedy}.")
+    return images, labels
 
 
 def read_made(path: Path, remedy: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from vmt.data.cores import usable_cores
 from vmt.data.files import DAMAGED_NPZ
 from vmt.data.folders import SUFFIXES, shown, walk
 from vmt.data.pictures import decode
@@ -21,7 +22,6 @@ from vmt.data.preprocess import Preprocess
 from vmt.data.ranges import BYTES, UNIT
 from vmt.data.reading import attempt
 from vmt.data.rows import Table, array_rows, open_csv, open_parquet
-from vmt.data.syn import usable_cores
 from vmt.errors import InputError
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ import torch
 from vmt.data.benchmarks import Samples, Split, known_split
 from vmt.data.drawn_numbers import SIDE, render
 from vmt.data.glyphs import Atlas, make_atlas
-from vmt.data.stored import Built, Chunk, Tick, already_made, no_tick, read_set, write_set
+from vmt.data.stored import Built, Chunk, Tick, already_made, no_tick, read_digits, write_set
 from vmt.errors import InputError
 
 # As many as the published set has.
@@ -77,19 +77,7 @@ def recreation_exists(folder: Path, split: Split) -> bool:
 
 def read_recreation(folder: Path, split: Split) -> Samples:
     """Images (N, 3, 32, 32) uint8 and labels of the set that ``vmt data build syn`` wrote."""
-    path = recreation_file(folder, split)
-    images, labels, _ = read_set(path, REMEDY)
-    if images.dtype != np.uint8 or images.shape[1:] != (3, SIDE, SIDE) or not np.isin(labels, np.arange(10)).all():
-        raise InputError(f"{path} does not hold images of 3×32×32 bytes with labels from 0 to 9: {REMEDY}.")
-    return images, labels
-
-
-def usable_cores() -> int:
-    """How many workers can run at the same time."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
+    return read_digits(recreation_file(folder, split), SIDE, REMEDY)
 
 
 def _chunks(atlas: Atlas, seed: int, split: Split, count: int, workers: int) -> Iterator[Chunk]:

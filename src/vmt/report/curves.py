@@ -214,8 +214,3 @@ def described(name: str) -> Chart:
         return Chart(name, "losses", figure or name, OTHER)
     text = VALIDATORS[figure].text if figure in VALIDATORS else "a score of this run's log"
     return Chart(name, "scores", f"{figure or name}: {text}", SCORE)
-
-
-def phase_changes(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
-    """Where a phase ended, and the name of the next."""
-    return [(int(a["step"]), str(b.get("phase"))) for a, b in pairwise(records) if a.get("phase") != b.get("phase")]

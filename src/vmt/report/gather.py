@@ -9,7 +9,8 @@ from typing import Any
 import vmt
 from vmt.data import Task
 from vmt.errors import InputError
-from vmt.report.curves import charts_for, curves_of, phase_changes, thinned
+from vmt.figures import phase_changes
+from vmt.report.curves import charts_for, curves_of, thinned
 from vmt.report.records import Record, find_runs, in_order, names_of, read_record, status_of
 from vmt.report.signs import signs_of
 from vmt.report.study import Options, Watcher, study
