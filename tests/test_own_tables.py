@@ -16,6 +16,7 @@ from tests.own_pictures import CLASSES, class_folders, picture, save
 from vmt.data import from_dataset, read_own
 from vmt.data.own import own_task
 from vmt.data.parts import Reading
+from vmt.data.rows import open_csv
 from vmt.errors import InputError
 
 QUIET = Reading(cache=False, progress=False)
@@ -263,3 +264,51 @@ def test_torch_datasets_and_loaders() -> None:
 def test_datasets_that_cannot_be_used(dataset: object, says: str) -> None:
     with pytest.raises(InputError, match=says):
         from_dataset(dataset)
+
+
+def test_columns_that_the_source_lacks_may_hold_anything(tmp_path: Path) -> None:
+    source = features(tmp_path)
+    target = write(tmp_path / "b.csv", [["", "width", "remark", "height"], *([k, 1 + k, "text", k] for k in range(9))])
+    task, _ = own_task(source, target, how=QUIET)
+    assert task.target.features == ("height", "width")
+    assert task.target.x[:2].tolist() == [[0, 1], [1, 2]]
+    assert read_own(target, like=read_own(source)).domain.x[1].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_the_index_that_pandas_writes_is_no_feature(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "a.csv", [[name, "height", "label"], [0, 1.5, "a"], [1, 2.5, "b"]])
+    with pytest.raises(InputError, match=r"column 1 of .*a.csv has no name.*index=False"):
+        read_own(path)
+
+
+def test_true_and_false_are_one_and_zero(tmp_path: Path) -> None:
+    rows = [["height", "grown", "label"], [1.5, True, "a"], [2.5, "false", "b"]]
+    assert read_own(write(tmp_path / "a.csv", rows)).domain.x[:, 1].tolist() == [1, 0]
+    table = pyarrow.table({"grown": [True, False], "height": [1.5, 2.5], "label": ["a", "b"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert read_own(tmp_path / "a.parquet").domain.x[:, 0].tolist() == [1, 0]
+    predicted_on = open_csv(iter(["height,grown", "1.5,True", "2,yes"]), "a.csv", None).numbers(
+        2, ("grown", "height"), None
+    )
+    (_, sample), (_, fault) = predicted_on
+    assert (list(sample), fault) == ([1, 1.5], "'yes' instead of a number")
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "NA", ""])
+def test_a_missing_value_is_named_by_row_and_column(tmp_path: Path, cell: str) -> None:
+    path = write(tmp_path / "a.csv", [["height", "width", "label"], [1.5, 1, "a"], [2.5, cell, "b"]])
+    with pytest.raises(InputError, match=f"row 3 of .*a.csv has {repr(cell) if cell else 'nothing'}.*'width'"):
+        read_own(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_digits_that_32_bits_do_not_have(tmp_path: Path, kind: str) -> None:
+    x = np.array([[k % 2, 1e9 + k % 2] for k in range(20)])
+    path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        write(path, [["height", "time", "label"], *([*map(repr, row.tolist()), k % 2] for k, row in enumerate(x))])
+    else:
+        np.savez(path, x=x, y=np.arange(20) % 2)
+    with pytest.raises(InputError, match=r"'time'|feature 1"):
+        own_task(path, path, how=QUIET)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vmt.data.convert import domain
 from vmt.data.domain import Domain
 from vmt.data.folders import class_name, few
+from vmt.data.frames import check_digits
 from vmt.data.parts import Part, Reading, read_parts
 from vmt.data.tables import LABEL, columns_of
 from vmt.data.task import Task, make_task
@@ -66,7 +67,7 @@ def read_own(
             _, its_channels, height, width = like.domain.x.shape
             image_size, channels = image_size or (height, width), channels or its_channels
     how = Reading(image_size, channels, label, cache, progress)
-    (part,), notes = read_parts([Path(path)], how)
+    (part,), notes = read_parts([Path(path)], how, features or ())
     part = same_features(part, tuple(features or ()), "the source")
     if classes:
         part, said = _without_strange_folders(part, set(classes))
@@ -104,6 +105,7 @@ def own_task(
     if names is not None and len(names) < 2:
         raise InputError(f"{first.name} has only the class {names[0]!r}: give it two classes or more.")
     second, *third = (same_features(part, first.features, first.name) for part in parts[1:])
+    check_digits(first.x, second.x, first.features)
     second, said = _without_strange_folders(second, set(names or map(str, first.y.ravel().tolist())))
     notes += said
     test_part = third[0] if third else second

@@ -22,7 +22,7 @@ from vmt.data.tables import read_csv, read_parquet
 from vmt.errors import InputError
 
 LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # of what is chosen; other sizes can be asked for
-KINDS = "a folder of pictures, or a .csv, .parquet, .npz or .npy file"
+KINDS = "a folder of pictures, or a .csv, .tsv, .parquet, .npz or .npy file"
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,12 @@ class Part:
     by_folder: bool = False  # the labels are names of subfolders, which need not be classes
 
 
-def read_parts(paths: Sequence[Path], how: Reading) -> tuple[list[Part], tuple[str, ...]]:
-    """Every part, the first of which decides the size of pictures; and what a person should know."""
-    opened = [_open(path, how) for path in paths]
+def read_parts(paths: Sequence[Path], how: Reading, features: Sequence[str] = ()) -> tuple[list[Part], tuple[str, ...]]:
+    """Every part, the first of which decides the size of pictures, and the columns of tables if `features` does not;
+    and what a person should know."""
+    first = _open(paths[0], how, features)
+    features = features or (first.features if isinstance(first, Part) else ())
+    opened = [first, *(_open(path, how, features) for path in paths[1:])]
     looked = [part for part in opened if isinstance(part, Looked)]
     notes = [note for part in looked for note in part.listing.notes]
     if not looked:
@@ -92,7 +95,7 @@ def _refuse_flags_of_pictures(first: Part, how: Reading) -> None:
         raise InputError(f"--image-size is for pictures, and {first.name} holds vectors: leave it out.")
 
 
-def _open(path: Path, how: Reading) -> Part | Looked:
+def _open(path: Path, how: Reading, features: Sequence[str]) -> Part | Looked:
     if path.is_dir():
         return look_at(list_folder(path), how.cache, how.progress)
     existing_file(path, f"give {KINDS}")
@@ -103,7 +106,7 @@ def _open(path: Path, how: Reading) -> Part | Looked:
     if suffix == ".npy":
         return _arrays(path, _read_npy(path), None)
     if suffix in (".csv", ".tsv", ".parquet"):
-        table = (read_parquet if suffix == ".parquet" else read_csv)(path, how.label)
+        table = (read_parquet if suffix == ".parquet" else read_csv)(path, how.label, features)
         if isinstance(table, Listing):
             return look_at(table, how.cache, how.progress)
         return Part(table.name, table.x, None if table.labels is None else np.array(table.labels), table.features)
@@ -116,7 +119,8 @@ def _arrays(path: Path, x: NDArray[Any], y: NDArray[Any] | None) -> Part:
     if y is not None and y.dtype.kind == "U" and y.shape != x.shape[:1]:
         raise InputError(f"{path} has x of shape {x.shape} and y of shape {y.shape}: give y one name per sample.")
     # Checked at once: an odd shape must be complained of before it decides the size of pictures.
-    return Part(shown(path), domain(x, name=shown(path)).x.numpy(), y)
+    checked = domain(x, name=shown(path)).x.numpy()
+    return Part(shown(path), x if x.ndim == 2 else checked, y)
 
 
 def _read_npy(path: Path) -> NDArray[Any]:

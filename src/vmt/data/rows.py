@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.folders import shown
-from vmt.data.tables import LABEL, Layout, columns_of, delimiter_of, is_number, layout_of, parquet_reader
+from vmt.data.tables import LABEL, Layout, columns_of, delimiter_of, layout_of, number, parquet_reader
 from vmt.errors import InputError
 
 ROWS, BYTES = 4096, 2**26  # at once, whichever is less
@@ -76,16 +76,16 @@ class Table:
             raise InputError(
                 f"{self.name} has {len(places)} columns of features, but the model reads {width}: give it just those."
             )
-        for number, row in enumerate(self.rows):
+        for place, row in enumerate(self.rows):
             cells = [row[i] for i in places if i < len(row)]
-            strange = next((cell for cell in cells if not is_number(cell)), None)
+            values = [number(cell) for cell in cells]
             if len(row) != len(header):
-                yield number, f"{len(row)} cells instead of {len(header)}"
-            elif strange is not None:
-                yield number, f"{strange!r} instead of a number"
+                yield place, f"{len(row)} cells instead of {len(header)}"
+            elif None in values:
+                yield place, f"{cells[values.index(None)]!r} instead of a number"
             else:
-                values = np.array([float(cell) for cell in cells], np.float32)
-                yield number, values if np.isfinite(values).all() else "a value that is not finite"
+                sample = np.array(values, np.float32)
+                yield place, sample if np.isfinite(sample).all() else "a value that is not finite"
 
 
 def open_csv(lines: Iterator[str], name: str, label: str | None) -> Table:

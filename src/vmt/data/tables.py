@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,6 +19,8 @@ from vmt.errors import InputError
 
 PATH_COLUMNS = ("path", "file", "filename", "image", "picture")
 LABEL = "label"
+INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas names an index that has no name
+TRUTH = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,15 +28,16 @@ class Table:
     """Vectors with the names of their features."""
 
     name: str
-    x: NDArray[np.float32]
+    x: NDArray[np.float64]
     features: tuple[str, ...]
     labels: tuple[str, ...] | None  # "" where a label is not known
 
 
-def read_csv(path: Path, label: str | None = None) -> Listing | Table:
+def read_csv(path: Path, label: str | None = None, wanted: Sequence[str] = ()) -> Listing | Table:
     """Pictures that a CSV lists as path and label, relative to it; or else its numeric columns as vectors.
 
-    `label` is the column of the class names, by default "label"; a file without that column has no labels.
+    `label` is the column of the class names, by default "label"; a file without that column has no labels. Of a table
+    that has all columns that are `wanted`, only those are read.
     """
     rows = _rows(path)
     layout = layout_of(rows[0], label, shown(path))
@@ -43,7 +47,7 @@ def read_csv(path: Path, label: str | None = None) -> Listing | Table:
         raise InputError(f"{path} holds a header and no rows: give it one row per sample.")
     if layout.path is not None:
         return _pictures(path, layout.header, rows, layout.path, label, first)
-    return _vectors(path, layout.header, rows, label, first)
+    return _vectors(path, layout.header, rows, label, first, wanted)
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,8 @@ def layout_of(row: Sequence[str], label: str | None, name: str) -> Layout:
     return Layout(header, True, paths[0] if paths else None)
 
 
-def read_parquet(path: Path, label: str | None = None) -> Table:
-    """The numeric columns of a Parquet file as vectors."""
+def read_parquet(path: Path, label: str | None = None, wanted: Sequence[str] = ()) -> Table:
+    """The columns of a Parquet file as vectors, likewise."""
     existing_file(path, "give the path of a Parquet file")
     pyarrow, parquet = parquet_reader(path)
     try:
@@ -81,7 +85,7 @@ def read_parquet(path: Path, label: str | None = None) -> Table:
     rows = [list(row) for row in zip(*cells, strict=True)]
     if not rows:
         raise InputError(f"{path} holds no rows: give it one row per sample.")
-    return _vectors(path, list(columns), rows, label, first=1)
+    return _vectors(path, list(columns), rows, label, 1, wanted)
 
 
 def parquet_reader(path: Path) -> tuple[Any, Any]:
@@ -130,24 +134,41 @@ def _pictures(
     return Listing(shown(path), files, _labels(header, rows, label))
 
 
-def _vectors(path: Path, header: Sequence[str], rows: list[list[str]], label: str | None, first: int) -> Table:
+def _vectors(
+    path: Path, header: Sequence[str], rows: list[list[str]], label: str | None, first: int, wanted: Sequence[str]
+) -> Table:
     labels = _labels(header, rows, label)
     left_out = (label or LABEL) if labels is not None else None
-    places = [i for i, name in enumerate(header) if name != left_out]
+    only = set(wanted) if set(wanted) <= set(header) else set()
+    places = [i for i, name in enumerate(header) if name != left_out and (not only or name in only)]
     if not places:
         raise InputError(f"{path} has no column of numbers beside {left_out!r}: give it the features.")
-    try:
-        x = np.array([[float(row[i]) for i in places] for row in rows], np.float32)
-    except ValueError as error:
-        number, name, cell = next(
-            (n, header[i], row[i]) for n, row in enumerate(rows, first) for i in places if not is_number(row[i])
-        )
-        what = f"{cell!r} instead of a number" if cell else "nothing"
+    if unnamed := [i + 1 for i in places if INDEX.fullmatch(header[i])]:
         raise InputError(
-            f"row {number} of {path} has {what} in the column {name!r}: remove the column, fill in a number, or name "
-            "the column of the classes with --label."
-        ) from error
+            f"column {unnamed[0]} of {path} has no name, as when pandas writes its index: remove it (index=False), or "
+            "name it if it is a feature."
+        )
+    x = _numbers(path, header, rows, places, first)
     return Table(shown(path), x, tuple(header[i] for i in places), labels)
+
+
+def _numbers(
+    path: Path, header: Sequence[str], rows: list[list[str]], places: list[int], first: int
+) -> NDArray[np.float64]:
+    """The values of some columns; the first cell that has none is named."""
+    try:
+        x = np.array([[float(row[i]) for i in places] for row in rows])
+    except ValueError:  # true and false, or something to complain of
+        x = np.array([[number(row[i]) for i in places] for row in rows], np.float64)  # NaN for None
+    strange = np.argwhere(~np.isfinite(x))
+    if len(strange):
+        row, place = int(strange[0][0]), places[strange[0][1]]
+        what = f"{rows[row][place]!r} instead of a number" if rows[row][place] else "nothing"
+        raise InputError(
+            f"row {row + first} of {path} has {what} in the column {header[place]!r}: remove the column, fill in a "
+            "number, or name the column of the classes with --label."
+        )
+    return x
 
 
 def columns_of(name: str, header: Sequence[str], features: Sequence[str], of: str) -> list[int]:
@@ -168,3 +189,11 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def number(cell: str) -> float | None:
+    """The value of a cell: a number, or 1 and 0 for true and false."""
+    try:
+        return float(cell)
+    except ValueError:
+        return TRUTH.get(cell.lower())
