@@ -65,7 +65,11 @@ class Encoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         features = self.module(x)
         if not isinstance(features, Tensor) or features.dim() < 2:
-            found = f"a tensor of shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features)
+            found = (
+                f"a tensor of shape {tuple(features.shape)}"
+                if isinstance(features, Tensor)
+                else f"a {type(features).__name__}"
+            )
             raise InputError(
                 f"the module must return one tensor with a row per sample, not {found}: wrap it so that it does"
             )
@@ -81,10 +85,15 @@ class Vectors(nn.Module):
 
 def last_dense(module: nn.Module) -> str:
     """The name of the last ``nn.Linear`` in the order of registration."""
-    names: list[str] = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    if not names:
+    layers: list[tuple[str, nn.Module]] = list(module.named_modules())
+    places = [i for i, (_, layer) in enumerate(layers) if isinstance(layer, nn.Linear)]
+    if not places:
         raise InputError("the module has no nn.Linear to take as the last layer: give head=, a name or a module")
-    return names[-1]
+    behind = [layer for _, layer in layers[places[-1] :] if isinstance(layer, nn.Softmax | nn.LogSoftmax)]
+    if behind:
+        kind = type(behind[0]).__name__
+        raise InputError(f"the module has a {kind} behind its last nn.Linear: leave it out, so that it returns logits")
+    return layers[places[-1]][0]
 
 
 def taken_out(encoder: Encoder, name: str) -> nn.Module:

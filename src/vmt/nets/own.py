@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from vmt.errors import InputError
-from vmt.nets.adapter import from_module
+from vmt.nets.adapter import from_module, last_dense
 from vmt.nets.staged import Staged
 
 PREFIX, TIMM = "module:", "timm:"
@@ -121,6 +121,8 @@ def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Sta
         with torch.no_grad():
             if any(nn.parameter.is_lazy(p) for p in module.parameters()):
                 module.eval()(samples)  # so that lazy layers learn their sizes
+            if not isinstance(module, Staged):
+                check_head(module, name, shape)
             network = module if isinstance(module, Staged) else from_module(module.train(), classes)
             logits = network.eval()(samples)["logits"]
     except InputError:
@@ -134,6 +136,24 @@ def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Sta
         )
     network.train()
     return network
+
+
+def check_head(module: nn.Module, name: str, shape: tuple[int, ...]) -> None:
+    """Refuses a network that does something with what its last dense layer gives, which becomes the logits as it is."""
+    head = last_dense(module)
+    given: list[torch.Tensor] = []
+    hook = module.get_submodule(head).register_forward_hook(lambda layer, inputs, output: given.append(output))
+    try:
+        out = module.eval()(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)))
+    finally:
+        hook.remove()
+    if not isinstance(out, torch.Tensor):
+        return  # complained of elsewhere
+    if not given or given[-1].numel() != out.numel() or not torch.allclose(given[-1].flatten(), out.flatten()):
+        raise InputError(
+            f"the network of {name} does not return what its last nn.Linear ({head or 'itself'}) gives: let it return "
+            "logits without a softmax, or return vmt.nets.from_module(network, classes, head=…)."
+        )
 
 
 def said(error: Exception) -> str:
