@@ -131,6 +131,9 @@ def test_select_refuses_with_a_sentence(runs: Path, tmp_path: Path, capsys: pyte
     (before / "log.jsonl").write_text(log.replace('"ami_source"', '"another"'))
     assert main(["select", str(before)]) == 2
     assert "no look of these runs has ami_source: choose with --by one of source_accuracy" in capsys.readouterr().err
+    (before / "summary.json").write_text("{")
+    assert main(["select", str(before)]) == 2
+    assert f"the run {before} cannot be read" in capsys.readouterr().err
     source, target = write_blobs(tmp_path)
     flags = ["--source", str(source), "--target", str(target), "--out", str(tmp_path / "run"), "--iterations", "2"]
     assert main(["train", *flags, "--validate-samples", "0"]) == 0

@@ -137,7 +137,12 @@ Role = Network | Discriminator | Copy
 
 @dataclass(frozen=True)
 class Method:
-    """A training procedure, whole."""
+    """A training procedure, whole.
+
+    >>> from vmt import methods
+    >>> methods.dirt_t(methods.vmt(), iterations=80_000)
+    <method vmt+dirt_t: 40,000 iterations of vmt, then 80,000 iterations of dirt_t>
+    """
 
     name: str
     roles: Mapping[str, Role]
@@ -164,6 +169,10 @@ class Method:
         for name in names:
             if name not in self.roles:
                 raise InputError(f"method {self.name!r}: {where} names the role {name!r}, which is not in roles")
+
+    def __repr__(self) -> str:
+        lengths = ", then ".join(f"{phase.iterations:,} iterations of {phase.name}" for phase in self.phases)
+        return f"<method {self.name}: {lengths}>"  # all of its terms would fill pages
 
     def with_iterations(self, *iterations: int | None) -> "Method":
         """The same method with other phase lengths, in the order of its phases; None keeps a phase's own."""

@@ -1,14 +1,13 @@
 """Ranking the models of several runs by a label-free validator, and how far validators agree."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vmt.errors import InputError
-from vmt.run import BEST, MODEL, RUN, SUMMARY, read_run
-from vmt.train.log import LOG, read_log
+from vmt.report.records import read_record
+from vmt.run import BEST, MODEL
 from vmt.train.validate import standing
 from vmt.validators import VALIDATORS
 from vmt.validators.ranks import spearman_of_known
@@ -45,15 +44,12 @@ class History:
 
 def read_history(folder: Path) -> History:
     """The looks of one run. Those whose model was kept know its file."""
-    read_run(folder)  # refuses what is not a run
-    path = folder / LOG
-    records = [r for r in (read_log(path) if path.exists() else []) if "target" in r]
-    validated = [r for r in records if "validators" in r]
+    run = read_record(folder)
+    validated = [r for r in run.looks if "validators" in r]
     if not validated:
-        why = "has not been looked at yet" if not records else "was made without validators (--validate-samples 0?)"
+        why = "has not been looked at yet" if not run.looks else "was made without validators (--validate-samples 0?)"
         raise InputError(f"{folder} {why}: there is nothing to choose by; leave it out, or train it (again).")
-    started = json.loads((folder / RUN).read_text())
-    summary = json.loads((folder / SUMMARY).read_text()) if (folder / SUMMARY).exists() else {}
+    summary = run.summary or {}
     files = {validated[-1]["step"]: MODEL}
     if best := summary.get("best"):
         files.setdefault(best["step"], BEST)
@@ -71,7 +67,7 @@ def read_history(folder: Path) -> History:
                 file=str(kept) if kept.exists() else None,
             )
         )
-    data = (started.get("fingerprint"), int(validated[-1]["validated"]))
+    data = (run.written.get("fingerprint"), int(validated[-1]["validated"]))
     return History(tuple(looks), data, summary.get("collapsed"), bool(summary.get("finished")))
 
 

@@ -10,6 +10,8 @@ from tqdm import tqdm
 
 from vmt.cli.train import load
 from vmt.errors import InputError
+from vmt.report import Options, gather, render
+from vmt.report.page import GENERATOR
 from vmt.train.checkpoint import write_atomically
 
 EXAMPLES = """examples:
@@ -66,9 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def write_report(runs: list[Path], out: Path, **options: Any) -> dict[str, Any]:
     """Gather, render, write; returns what was gathered."""
-    # scikit-learn and the page's parts are not needed by any other command.
-    from vmt.report import Options, gather, render
-
     with Bar() as bar:
         data = gather(runs, load, Options(**options), bar)
     write_atomically(out, render(data).encode())
@@ -77,8 +76,6 @@ def write_report(runs: list[Path], out: Path, **options: Any) -> dict[str, Any]:
 
 def check_free(out: Path) -> None:
     """A report may be made anew; no other file is written over."""
-    from vmt.report.page import GENERATOR
-
     if out.is_dir():
         raise InputError(f"{out} is a folder: give -o the name of a file, for example {out / 'report.html'}.")
     if not out.parent.is_dir():
