@@ -188,6 +188,19 @@ def test_what_cannot_be_predicted_on(
     assert name in said
 
 
+def test_what_is_read_is_not_written_over(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("height,width\n1,2\n")
+    model = tmp_path / "table.safetensors"
+    model.write_bytes((models / "table.safetensors").read_bytes())
+    before = {path: path.read_bytes() for path in (table, model)}
+    for given, out in ((table, table), (tmp_path, table), (table, model)):
+        assert main(["predict", str(model), str(given), "--out", str(out)]) == 2
+        assert f"{out} is among what is to be read" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (table, model)} == before
+    assert main(["predict", str(model), str(table), "--out", str(tmp_path / "out.csv")]) == 0
+
+
 @pytest.mark.parametrize("out", ["/dev/full", "nowhere/out.csv"])
 def test_a_full_disk_and_a_missing_folder(
     models: Path, tmp_path: Path, out: str, capsys: pytest.CaptureFixture[str]

@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = open_model(arguments.model, arguments.device, arguments.net)
     reads = Reads(model.preprocess, model.features, arguments.label)
     inputs = expand(arguments.inputs, reads)
+    check_apart(arguments.out, [arguments.model, *inputs])
     tally = Tally(arguments.max_unreadable)
     with output(arguments.out) as file:
         write = WRITERS[arguments.format or format_of(arguments.out)](file, model.classes)
@@ -149,6 +150,12 @@ WRITERS = {"csv": write_csv, "jsonl": write_jsonl}
 
 def format_of(out: Path | None) -> str:
     return "jsonl" if out is not None and out.suffix.lower() in (".jsonl", ".ndjson", ".json") else "csv"
+
+
+def check_apart(out: Path | None, read: Sequence[Path | str]) -> None:
+    """Nothing that is to be read may be written over; a folder may hold the predictions of the last time."""
+    if out is not None and out.exists() and any(one != STDIN and out.samefile(one) for one in read):
+        raise InputError(f"{out} is among what is to be read: choose another --out, or move it away.")
 
 
 @contextmanager
