@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from vmt import methods
+from vmt.begun import begin_or_go_on, record_of
 from vmt.data import Domain, domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits, in_order_of
@@ -21,6 +22,7 @@ from vmt.model import OWN_MODULE, Model
 from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
 from vmt.recipes import decay_for
+from vmt.run import MODEL
 from vmt.train.claim import claimed
 from vmt.train.config import Config
 from vmt.train.loop import train
@@ -72,7 +74,8 @@ def adapt(
     iterations
         Length of the method's first phase.
     out, resume
-        A folder for log and checkpoints, and whether to go on from what is there.
+        A folder for model, log and checkpoints, and whether to go on from what is there, with the same data and
+        settings. Ctrl-C and ``kill`` save first and end in ``KeyboardInterrupt``.
     config
         Any further field of :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``. With
         ``keep_best="ami_source"`` the model is the best one by that validator, not the last.
@@ -120,11 +123,21 @@ def adapt(
     settings = Config(seed=seed, device=device, **config)
     bar = Progress(method.name, progress)
     with claimed(folder) if folder is not None else nullcontext():
+        if folder is not None:
+            begin_or_go_on(folder, record_of(task, method, spec, settings), resume)
         outcome = train(task, method, build, settings, folder, resume, bar)
+    if not outcome.finished and not outcome.notes.collapsed:
+        # The loop ends politely on Ctrl-C and kill; half a training must not pass for a whole one.
+        how = "" if folder is None else f"; go on with out={str(folder)!r}, resume=True"
+        raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {method.iterations}{how}")
     about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
     if outcome.best is not None:
         about |= {"best": outcome.notes.best}
-    return Model(outcome.best or outcome.network, spec, task.preprocess, task.classes, about, task.source.features)
+    network = outcome.best or outcome.network
+    model = Model(network, spec, task.preprocess, task.classes, about, task.source.features)
+    if folder is not None:
+        model.save(folder / MODEL)
+    return model
 
 
 def default_method(chosen: Defaults) -> Method:

@@ -1,0 +1,88 @@
+"""The folder of ``vmt.adapt``: what a run was begun with, and whether it is the same run that is gone on with."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+from vmt.data import Task
+from vmt.environment import fingerprint
+from vmt.errors import InputError
+from vmt.method import Method
+from vmt.nets.spec import NetSpec
+from vmt.run import RUN
+from vmt.train.checkpoint import checkpoints, write_atomically
+from vmt.train.config import Config
+from vmt.train.loop import CHECKPOINTS
+
+RECORD = "adapt.json"
+
+
+def record_of(task: Task, method: Method, net: NetSpec, config: Config) -> dict[str, Any]:
+    """All that decides what a run computes, and can be written down."""
+    updates = [(phase, update) for phase in method.phases for update in phase.updates]
+    weights = {
+        f"{phase.name}/{update.name}/{term.name}": repr(term.weight)
+        for phase, update in updates
+        for term in update.terms
+        if is_plain(term.weight)
+    }
+    return {
+        "data": fingerprint(task),
+        "method": method.name,
+        "iterations": {phase.name: phase.iterations for phase in method.phases},
+        "weights": weights,
+        "net": json.loads(json.dumps(net.to_dict(), default=str)),
+        "seed": config.seed,
+        "batch_size": config.batch_size,
+    }
+
+
+def is_plain(weight: float | Callable[..., Any]) -> bool:
+    """Whether a weight reads the same in every process: a number or a schedule of this package."""
+    return not callable(weight) or is_dataclass(weight)
+
+
+def begin_or_go_on(folder: Path, record: dict[str, Any], resume: bool) -> None:
+    """Refuses to write over a run, and to go on with one as if it were another."""
+    if (folder / RUN).exists():
+        raise InputError(
+            f"{folder} holds a run of vmt train: go on with it by --resume {folder}, or choose another out=."
+        )
+    path = folder / RECORD
+    if checkpoints(folder / CHECKPOINTS):
+        if not resume:
+            raise InputError(
+                f"{folder} already holds a run: pass resume=True to go on with it, or choose another out=."
+            )
+        check_same(folder, record)
+    write_atomically(path, json.dumps(record, indent=1).encode())
+
+
+def check_same(folder: Path, record: dict[str, Any]) -> None:
+    path = folder / RECORD
+    if not path.is_file():
+        return
+    try:
+        before = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
+    for name, was, now in differences(before, record):
+        if name == "data":
+            raise InputError(
+                f"the data of {folder} have changed since the run began: restore them, or choose another out=."
+            )
+        raise InputError(
+            f"the run in {folder} was begun with {name} {was}, not {now}: go on with the same, or choose another out=."
+        )
+
+
+def differences(before: dict[str, Any], now: dict[str, Any], of: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """What two records do not agree in: its name, and both values."""
+    for name in {**now, **before}:
+        a, b = before.get(name), now.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from differences(a, b, f"{of}{name} ")
+        elif a != b:
+            yield f"{of}{name}", a, b

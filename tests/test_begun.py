@@ -1,0 +1,65 @@
+"""The folder of vmt.adapt: gone on with as it was begun, never written over."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmt
+from vmt.errors import InputError
+
+Y = np.arange(80) % 2
+X = np.random.default_rng(0).normal(size=(80, 3)) + 4 * Y[:, None]
+
+
+def adapt(out: Path, **changed: Any) -> vmt.Model:
+    arguments = {"source": (X, Y), "target": X + 0.5, "iterations": 6, "out": out, "progress": False, **changed}
+    return vmt.adapt(**arguments)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    adapt(folder)
+    return folder
+
+
+def test_going_on_with_a_finished_run_changes_nothing(begun: Path) -> None:
+    model = adapt(begun, resume=True)
+    np.testing.assert_array_equal(vmt.load(begun, device="cpu").predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "already holds a run: pass resume=True"),
+        ({"resume": True, "target": X + 0.6}, "the data of .* have changed"),
+        ({"resume": True, "iterations": 9}, "begun with iterations vmt 6, not 9"),
+        ({"resume": True, "seed": 1}, "begun with seed 0, not 1"),
+        ({"resume": True, "method": vmt.methods.dann()}, "begun with method vmt, not dann"),
+        ({"resume": True, "method": vmt.methods.vmt(lambda_t=0.5)}, "begun with weights vmt/classifier/"),
+    ],
+)
+def test_another_run_is_refused(begun: Path, changed: dict[str, Any], said: str) -> None:
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(InputError, match=said):
+        adapt(begun, **changed)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_run_that_never_began_may_be_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="trains on target labels"):
+        adapt(tmp_path, method=vmt.methods.target_only())
+    assert adapt(tmp_path)
+
+
+def test_half_a_training_is_no_model(tmp_path: Path) -> None:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt, match=r"stopped at iteration \d+ of 200000; go on with out=.*resume=True"):
+        adapt(tmp_path, iterations=200_000)
+    assert list(tmp_path.glob("checkpoints/step-*"))
+    assert not (tmp_path / "model.safetensors").exists()
