@@ -139,3 +139,35 @@ def test_bad_flags(tmp_path: Path, flags: list[object], says: str, capsys: pytes
     own = [] if "digits" in flags else ["--source", class_folders(tmp_path / "a", 3), "--target", tmp_path / "a"]
     assert vmt("train", *flags, *own) == 2
     assert says in capsys.readouterr().err
+
+
+def test_few_samples_are_remarked_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = class_folders(tmp_path / "a", 12, CLASSES[:2]), heap(tmp_path / "b", 3)
+    save(source / "rare" / "one.png", picture(1, 5))
+    assert vmt("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT) == 0
+    said = capsys.readouterr().out
+    assert "classes with fewer than 8 samples to learn from: rare (1)\n" in said
+    assert "the target has only 3 samples" in said
+
+
+def test_a_run_begun_elsewhere_says_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "begun").mkdir()
+    class_folders(tmp_path / "begun" / "a", 4)
+    monkeypatch.chdir(tmp_path / "begun")
+    assert vmt("train", "--source", "a", "--target", "a", "--out", "../run", *SHORT) == 0
+    monkeypatch.chdir(tmp_path)
+    assert vmt("train", "--resume", "run") == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"a (--source) does not exist in {tmp_path}" in said
+    assert "go to the folder where it was begun" in said
+
+
+def test_a_warning_is_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    source = class_folders(tmp_path / "a", 4)
+    still = ["--net", "tests.user_modules:still", "--iterations", "2", "--batch-size", "8", "--device", "cpu"]
+    assert vmt("train", "--source", source, "--target", source, "--out", tmp_path / "run", *still) == 0
+    (said,) = (line for line in capfd.readouterr().err.splitlines() if "no dropout or noise" in line)
+    assert said.startswith("vmt: the network has")
+    assert said.endswith("(--xi).")

@@ -3,8 +3,12 @@
 import argparse
 import os
 import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
 from io import TextIOWrapper
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import vmt
 from vmt.cli import data, demo, evaluate, export, inspect, paper, predict, report, select, train
@@ -44,6 +48,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def show_warning(
+    others: Callable[..., None], message: Warning | str, category: type, filename: str, *rest: Any
+) -> None:
+    """A warning of this package as a sentence, without the line of code that it comes from."""
+    if Path(vmt.__file__).parent in Path(filename).parents:
+        print(f"vmt: {str(message).rstrip('.')}.", file=sys.stderr)
+    else:
+        others(message, category, filename, *rest)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command; bad input ends in one sentence and exit code 2."""
     if isinstance(sys.stdout, TextIOWrapper):
@@ -51,7 +65,9 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     arguments = build_parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(show_warning, warnings.showwarning)
+            return int(arguments.run(arguments))
     except InputError as error:
         print(f"vmt: {error}", file=sys.stderr)
         return 2

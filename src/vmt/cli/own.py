@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from vmt.data import Task
+from vmt.data.folders import few
 from vmt.data.own import EVALUATION_ONLY, own_task
-from vmt.data.parts import Reading
+from vmt.data.parts import KINDS, Reading
 from vmt.defaults import defaults_for
 from vmt.errors import InputError
 from vmt.methods import METHODS, dirt_t
@@ -15,12 +17,12 @@ from vmt.run import DataSpec
 from vmt.train.config import Config
 from vmt.train.setting import sample_shape
 
+FEW = 8
 WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t"}
 
 
 def add_flags(group: Any) -> None:
-    kinds = "a folder of pictures, a .csv, .parquet, .npz or .npy file"
-    group.add_argument("--source", metavar="PATH", help=f"your labelled source: {kinds}")
+    group.add_argument("--source", metavar="PATH", help=f"your labelled source: {KINDS}")
     group.add_argument("--target", metavar="PATH", help="your target, likewise; it needs no labels")
     group.add_argument("--target-test", metavar="PATH", help="labelled target samples, to report the accuracy on")
     group.add_argument(
@@ -44,12 +46,25 @@ def load_own(data: DataSpec, say: Callable[[str], None], cache: bool = True) -> 
     """The samples of a run on one's own data."""
     assert data.source is not None
     assert data.target is not None
+    check_places(data)
     how = Reading(size_from(data.image_size), data.channels, data.label, cache, strict=True)
     use_labels = data.use_target_labels is not None
     task, notes = own_task(data.source, data.target, data.target_test, how, use_labels)
     for note in notes:
         say(note)
     return task
+
+
+def check_places(data: DataSpec) -> None:
+    """A run keeps the paths that it was given, and some are relative to where that was."""
+    for name in ("source", "target", "target_test"):
+        path = getattr(data, name)
+        if path is not None and not Path(path).is_absolute() and not Path(path).exists():
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"{path} ({flag}) does not exist in {Path.cwd()}: give {KINDS}; for a run that has begun, go to the "
+                "folder where it was begun."
+            )
 
 
 def voice(method: str) -> Callable[[str], None]:
@@ -86,6 +101,17 @@ def own_recipe(task: Task, method: str, with_dirt_t: bool, device: str) -> Recip
     return Recipe(method, settings, refine, chosen.net, {}, config)
 
 
+def doubts(task: Task) -> Iterator[str]:
+    """What can be trained on, and hardly learned from."""
+    assert task.source.y is not None
+    counts = task.source.y.bincount(minlength=len(task.classes)).tolist()
+    scarce = [f"{name} ({count})" for name, count in zip(task.classes, counts, strict=True) if count < FEW]
+    if scarce:
+        yield f"classes with fewer than {FEW} samples to learn from: {few(scarce, 8)}"
+    if len(task.target) < FEW:
+        yield f"the target has only {len(task.target)} samples, whose statistics are mostly noise: more would help"
+
+
 def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     """What a run will do, a line each, with the flags that change it."""
     defaults = {name: p.default for name, p in inspect.signature(METHODS[recipe.method]).parameters.items()}
@@ -96,6 +122,7 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
         f"samples: {len(task.source)} of the source and {len(task.target)} of the target to train on, "
         f"{len(task.source_test or ())} of the source held out"
     )
+    yield from doubts(task)
     if recipe.target_labels is not None:
         yield f"target labels: {len(task.target_labelled or ())}, weight {recipe.target_labels:g} (--use-target-labels)"
     yield f"network: {recipe.net}, for samples of {shape} (--net)"

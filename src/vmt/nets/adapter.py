@@ -186,7 +186,7 @@ def xi_for(network: Staged, x: Tensor) -> float:
         return XI_STOCHASTIC
     warnings.warn(
         f"the network has no dropout or noise, so VAT looks for its direction at ξ = {XI_DETERMINISTIC} from each "
-        f"sample instead of {XI_STOCHASTIC:.0e}: add a stochastic layer, or set xi= yourself",
+        f"sample instead of {XI_STOCHASTIC:.0e}: add a stochastic layer, or set xi (--xi)",
         stacklevel=2,
     )
     return XI_DETERMINISTIC
