@@ -28,9 +28,9 @@ from validators_tables import write_tables
 from vmt import InputError, methods
 from vmt.data import Domain, Task, digits_task, make_task
 from vmt.environment import environment
-from vmt.method import Adam, Method
+from vmt.method import Adam, Method, decay_for
 from vmt.nets.spec import NetSpec
-from vmt.recipes import DIGITS_RADIUS, decay_for
+from vmt.recipes import DIGITS_RADIUS
 from vmt.train import Config, train
 from vmt.train.log import read_log
 

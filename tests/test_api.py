@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import nn
 
 import vmt
+from vmt.method import Adam
 from vmt.nets import Staged, from_module
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -99,6 +100,18 @@ def test_a_module_of_ones_own(moved_blobs: Arrays, tmp_path: Path) -> None:
         vmt.load(tmp_path / "own.safetensors")
     again = vmt.load(tmp_path / "own.safetensors", network=build)
     assert (again.predict(xt) == model.predict(xt)).all()
+
+
+def test_a_short_run_is_not_an_average_of_its_beginnings(moved_blobs: Arrays) -> None:
+    """A method of one's own has the decay of 40,000 iterations until it is given others."""
+    xs, ys, xt, yt = moved_blobs
+    method = vmt.methods.vmt(lambda_t=0.3, radius=0.6, optimiser=Adam(lr=3e-3))
+    model = vmt.adapt((xs, ys), xt, method, iterations=60, batch_size=32, progress=False)
+    assert (model.evaluate(xt, yt).accuracy or 0) > 0.9
+    decays = [average.decay for update in method.with_iterations(9_000).updates() for average in update.averages]
+    assert decays == [0.998]
+    slower = method.with_decay(0.5).with_iterations(60)
+    assert [average.decay for update in slower.updates() for average in update.averages] == [0.5]
 
 
 def test_a_network_that_uses_a_layer_twice_is_saved(moved_blobs: Arrays, tmp_path: Path) -> None:

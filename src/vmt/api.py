@@ -21,7 +21,6 @@ from vmt.method import Adam, Method
 from vmt.model import OWN_MODULE, Model
 from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
-from vmt.recipes import decay_for
 from vmt.run import MODEL
 from vmt.train.claim import claimed
 from vmt.train.config import Config
@@ -110,7 +109,7 @@ def adapt(
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device, DEFAULT_ITERATIONS)
     if method is None:
         iterations = chosen.iterations if iterations is None else iterations
-        method = default_method(chosen).with_decay(decay_for(iterations))
+        method = default_method(chosen)
     if iterations is not None:
         method = method.with_iterations(iterations)
     if target_labels is not None:

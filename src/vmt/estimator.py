@@ -21,12 +21,12 @@ from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits
 from vmt.defaults import Defaults, defaults_for
 from vmt.errors import InputError
-from vmt.method import Method
+from vmt.method import Method, decay_for
 from vmt.methods import METHODS, with_target_labels
 from vmt.model import OWN_MODULE, Model
 from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
-from vmt.recipes import Recipe, decay_for
+from vmt.recipes import Recipe
 from vmt.train.config import Config, torch_device
 from vmt.train.loop import train
 from vmt.train.progress import Progress

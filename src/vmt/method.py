@@ -175,25 +175,24 @@ class Method:
         return f"<method {self.name}: {lengths}>"  # all of its terms would fill pages
 
     def with_iterations(self, *iterations: int | None) -> "Method":
-        """The same method with other phase lengths, in the order of its phases; None keeps a phase's own."""
+        """The same method with other phase lengths, in the order of its phases; None keeps a phase's own.
+
+        The weight averages of a phase that gets short forget as fast as they then must (:func:`decay_for`).
+        """
         if len(iterations) > len(self.phases):
             raise InputError(
                 f"method {self.name!r} has {len(self.phases)} phases, but {len(iterations)} lengths were given"
             )
         lengths = [*iterations, *[None] * (len(self.phases) - len(iterations))]
         phases = tuple(
-            phase if n is None else replace(phase, iterations=n) for phase, n in zip(self.phases, lengths, strict=True)
+            phase if n is None else averaged(replace(phase, iterations=n), decay_for(n), most=True)
+            for phase, n in zip(self.phases, lengths, strict=True)
         )
         return replace(self, phases=phases)
 
     def with_decay(self, decay: float) -> "Method":
         """The same method with another decay of its weight averages; short runs want a faster one."""
-
-        def faster(update: Update) -> Update:
-            return replace(update, averages=tuple(replace(average, decay=decay) for average in update.averages))
-
-        phases = tuple(replace(phase, updates=tuple(map(faster, phase.updates))) for phase in self.phases)
-        return replace(self, phases=phases)
+        return replace(self, phases=tuple(averaged(phase, decay) for phase in self.phases))
 
     @property
     def iterations(self) -> int:
@@ -210,3 +209,20 @@ class Method:
             for term in update.terms
             for node in term.reads
         )
+
+
+def averaged(phase: Phase, decay: float, most: bool = False) -> Phase:
+    """The same phase with this decay of its weight averages, or at ``most`` this."""
+
+    def other(update: Update) -> Update:
+        decays = [min(average.decay, decay) if most else decay for average in update.averages]
+        pairs = zip(update.averages, decays, strict=True)
+        return replace(update, averages=tuple(replace(average, decay=own) for average, own in pairs))
+
+    return replace(phase, updates=tuple(map(other, phase.updates)))
+
+
+def decay_for(iterations: int) -> float:
+    """The paper's decay of the weight average, or a faster one where a run is too short for it: after a tenth of the
+    run, an average should have forgotten most of what came before."""
+    return min(0.998, 1 - 10 / max(iterations, 10))

@@ -128,12 +128,6 @@ DIGITS_LR, DIGITS_DECAY, DIGITS_LAMBDA_T, DIGITS_RADIUS = 3e-3, 0.99, 1.0, 1.75
 DIGITS_ITERATIONS, DIGITS_DIRT_T_ITERATIONS = 500, 250
 
 
-def decay_for(iterations: int) -> float:
-    """The paper's decay of the weight average, or a faster one where a run is too short for it: after a tenth of the
-    run, an average should have forgotten most of what came before."""
-    return min(0.998, 1 - 10 / max(iterations, 10))
-
-
 def recipe_for(task: str, method: str, instance_norm: bool = True, dirt_t: bool = False) -> Recipe:
     """The recipe of a named task."""
     if method not in METHODS:

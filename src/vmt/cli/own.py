@@ -11,8 +11,9 @@ from vmt.data.own import EVALUATION_ONLY, own_task
 from vmt.data.parts import KINDS, Reading
 from vmt.defaults import defaults_for
 from vmt.errors import InputError
+from vmt.method import decay_for
 from vmt.methods import METHODS, dirt_t
-from vmt.recipes import Recipe, decay_for
+from vmt.recipes import Recipe
 from vmt.run import DataSpec
 from vmt.train.config import Config
 from vmt.train.setting import sample_shape

@@ -12,11 +12,12 @@ from vmt.cli.fields import add_fields, given
 from vmt.cli.own import add_flags, choices, load_own, own_recipe, voice
 from vmt.data import TASKS, Task, load_task
 from vmt.errors import InputError
+from vmt.method import decay_for
 from vmt.methods import METHODS
 from vmt.model import agreed
 from vmt.nets.own import factory_name
 from vmt.nets.spec import NETS, NetSpec
-from vmt.recipes import PAPER, Recipe, decay_for, recipe_for, with_settings
+from vmt.recipes import PAPER, Recipe, recipe_for, with_settings
 from vmt.run import BEST, DataSpec, RunSpec, check_same_run, execute, read_run
 from vmt.train.config import Config
 from vmt.train.progress import Progress
