@@ -43,7 +43,7 @@ def add_commands(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     out = free_folder(arguments.out)
-    first = arguments.iterations or DIGITS_ITERATIONS
+    first = DIGITS_ITERATIONS if arguments.iterations is None else arguments.iterations
     refine = max(1, first * DIGITS_DIRT_T_ITERATIONS // DIGITS_ITERATIONS)
     data = DataSpec("digits")
     task = load(data)

@@ -6,13 +6,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from vmt.data import Domain, Task
 from vmt.environment import fingerprint
 from vmt.errors import InputError
 from vmt.report.looking import Seen, flat_map, look, mixing, network_of
-from vmt.report.pictures import drawn, extremes, sheet_of
+from vmt.report.pictures import Indices, drawn, extremes, sheet_of
 from vmt.report.records import Record
 from vmt.report.tables import confusion_of, sureness_of
 from vmt.train.loop import largest_class
@@ -33,6 +32,27 @@ class Options:
     device: str = "auto"
 
 
+@dataclass(frozen=True)
+class Views:
+    """What the network of a run says about the samples."""
+
+    source: Seen
+    target: Seen
+    origin: str
+    """Which network it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What of the target is on the page, the same for all runs."""
+
+    labels: Indices | None
+    """Of all the samples that were looked at."""
+    on_map: Indices
+    chosen: Indices
+    """Those on the map, and after them others that a person asks for."""
+
+
 class Watcher(Protocol):
     """Is told how far a report is."""
 
@@ -51,12 +71,8 @@ def study(
     target, source = target.subset(torch.from_numpy(of_target)), source.subset(torch.from_numpy(of_source))
     watch.start("looking at samples", len(runs) * (len(target) + len(source)))
     seen = [views(run, task, source, target, options, watch) for run in runs]
-    labels = None if target.y is None else target.y.cpu().numpy()
-    each = max(6, min(36, 100 // len(runs)))
-    on_map = drawn(MAP_TARGET, len(target))
-    wanted = [extremes(found[1], labels, len(task.classes), each) for found in seen if isinstance(found, tuple)]
-    chosen = np.concatenate([on_map, np.setdiff1d(np.unique(np.concatenate([on_map, *wanted])), on_map)])
-    shown = target.subset(torch.from_numpy(chosen))
+    shown = shown_of(target, [found.target for found in seen if isinstance(found, Views)], len(task.classes), len(runs))
+    pictured = target.subset(torch.from_numpy(shown.chosen))
     about = {
         "classes": list(task.classes),
         "images": task.source.is_images,
@@ -64,16 +80,16 @@ def study(
         "target_samples": len(target),
         "target_name": target.name,
         "source_name": task.source.name,
-        "labels": labels is not None,
+        "labels": target.y is not None,
         "samples": {
             "source": len(source),
-            "index": [*of_source.tolist(), *of_target[chosen].tolist()],
-            "label": [*integers(source), *integers(shown)],
+            "index": [*of_source.tolist(), *of_target[shown.chosen].tolist()],
+            "label": [*integers(source), *integers(pictured)],
         },
         "sheet": None,
     }
     if task.source.is_images:
-        about["sheet"] = sheet_of([(d.x, task.preprocess) for d in (source, shown)], budget).to_dict()
+        about["sheet"] = sheet_of([(d.x, task.preprocess) for d in (source, pictured)], budget).to_dict()
     assert task.source.y is not None
     counts = np.bincount(task.source.y.cpu().numpy(), minlength=len(task.classes))
     watch.start("drawing maps", len(runs))
@@ -86,48 +102,46 @@ def study(
         if isinstance(found, str):
             detail["missing"] = found
         else:
-            detail |= detail_of(*found, labels, chosen, len(on_map), counts, options)
+            detail |= detail_of(found, shown, counts, options.map)
         details.append(detail)
         watch.advance(1)
     return about, details
 
 
-def views(
-    run: Record, task: Task, source: Domain, target: Domain, options: Options, watch: Watcher
-) -> tuple[Seen, Seen, str] | str:
-    """What a run's network says about source and target, and which network it is; a sentence where there is none."""
+def views(run: Record, task: Task, source: Domain, target: Domain, options: Options, watch: Watcher) -> Views | str:
+    """What a run's network says about source and target; a sentence where there is none."""
     try:
         network, origin = network_of(run, task, options.device)
     except InputError as error:
         watch.advance(len(source) + len(target))
-        return f"No pictures, map or confusion matrix for this run: {error}."
+        return f"No pictures, map or confusion matrix for this run: {str(error).rstrip('.')}."
     first, second = (look(network, domain.x, task.preprocess, watch.advance) for domain in (source, target))
-    return first, second, origin
+    return Views(first, second, origin)
 
 
-def detail_of(
-    source: Seen,
-    target: Seen,
-    origin: str,
-    labels: NDArray[np.int64] | None,
-    chosen: NDArray[np.int64],
-    on_map: int,
-    source_counts: NDArray[np.int64],
-    options: Options,
-) -> dict[str, Any]:
+def shown_of(target: Domain, seen: Sequence[Seen], classes: int, runs: int) -> Shown:
+    """Some samples of all kinds, and those that stand out in what any of the runs says."""
+    labels = None if target.y is None else target.y.cpu().numpy()
+    on_map = drawn(MAP_TARGET, len(target))
+    wanted = [extremes(each, labels, classes, max(6, min(36, 100 // runs))) for each in seen]
+    more = np.setdiff1d(np.unique(np.concatenate([on_map, *wanted])), on_map)
+    return Shown(labels, on_map, np.concatenate([on_map, more]))
+
+
+def detail_of(views: Views, shown: Shown, source_counts: Indices, how: str) -> dict[str, Any]:
     """Predictions on the samples shown, the map, shares and confusions of one run."""
-    classes = len(source_counts)
-    predicted = np.concatenate([source.predicted, target.predicted[chosen]])
-    confidence = np.concatenate([source.confidence, target.confidence[chosen]])
-    hidden = np.concatenate([source.hidden, target.hidden[chosen[:on_map]]])
-    points, how = (None, "") if options.map == "none" else flat_map(hidden, options.map)
+    source, target, labels, classes = views.source, views.target, shown.labels, len(source_counts)
+    predicted = np.concatenate([source.predicted, target.predicted[shown.chosen]])
+    confidence = np.concatenate([source.confidence, target.confidence[shown.chosen]])
+    on_map = target.hidden[shown.on_map]
+    points, made = (None, "") if how == "none" else flat_map(np.concatenate([source.hidden, on_map]), how)
     return {
-        "origin": origin,
+        "origin": views.origin,
         "predicted": predicted.tolist(),
         "confidence": [round(float(p), 4) for p in confidence],
         "map": None if points is None else [[round(float(v), 4) for v in row] for row in points],
-        "map_how": how,
-        "mixing": mixing(source.hidden, target.hidden[chosen[:on_map]]) if points is not None else None,
+        "map_how": made,
+        "mixing": None if points is None else mixing(source.hidden, on_map),
         "shares": {
             "source": source_counts.tolist(),
             "predicted": np.bincount(target.predicted, minlength=classes).tolist(),
