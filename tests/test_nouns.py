@@ -10,14 +10,16 @@ import pytest
 import torch
 
 from tests.examples_of_methods import maximum_classifier_discrepancy, mean_teacher, two_networks
-from vmt import methods
+from vmt import losses, methods
 from vmt.data import Domain
 from vmt.draws import SeededDraws, seed_layers
+from vmt.errors import InputError
 from vmt.events import run_events
-from vmt.method import Adam, Method
+from vmt.method import Adam, Method, Network, Phase, Term, Update
 from vmt.nets import mlp
 from vmt.state import State, build_state
 from vmt.step import Setting, step
+from vmt.views import Batch, View
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -118,3 +120,25 @@ def test_roles_are_initialised_apart_and_reproducibly() -> None:
     assert torch.equal(*first)
     assert not torch.equal(first[0], next(iter(one.roles["b"].parameters())))
     assert {"classifiers/a", "classifiers/b"} <= one.optimisers.keys()
+
+
+def agreement(loss: Callable[..., torch.Tensor], stream: str = "target") -> Method:
+    """One network, and a term of one's own."""
+    logits = View("classifier", Batch(stream), statistics=True).logits
+    update = Update("classifier", ("classifier",), (Term("own", loss, (logits,)),))
+    return Method("own", {"classifier": Network()}, (Phase("own", (update,), iterations=2),), ("classifier",))
+
+
+def test_mistakes_in_a_method_of_ones_own_are_named() -> None:
+    view, per_example = View("classifier", Batch("target")), losses.conditional_entropy
+    with pytest.raises(InputError, match=r"'own' reads a View: read one of its taps, such as view.logits"):
+        Term("own", per_example, (view,))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'own' reads a ndarray: read nodes"):
+        Term("own", per_example, (np.zeros(3),))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'own' has the weight '1': give a number"):
+        Term("own", per_example, (view.logits,), "1")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"'own' gives values of shape \(3,\) for each example: return one number"):
+        trained(agreement(torch.square))
+    with pytest.raises(InputError, match="the stream 'tarjet', but there are only 'source', 'target'"):
+        trained(agreement(per_example, "tarjet"))
+    assert trained(agreement(per_example)).step == 2

@@ -6,6 +6,7 @@ optimises some roles on the sum of weighted terms; a :class:`Term` is a loss and
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 
 from torch import Tensor
 
@@ -28,6 +29,18 @@ class Term:
     loss: Loss
     reads: tuple[Node, ...]
     weight: Number = 1.0
+
+    def __post_init__(self) -> None:
+        for node in self.reads:
+            if isinstance(node, View):
+                raise InputError(f"the term {self.name!r} reads a View: read one of its taps, such as view.logits.")
+            if not hasattr(node, "value") or not hasattr(node, "reads"):
+                raise InputError(
+                    f"the term {self.name!r} reads a {type(node).__name__}: read nodes, such as view.logits or "
+                    "Labels(batch)."
+                )
+        if not callable(self.weight) and not isinstance(self.weight, Real):
+            raise InputError(f"the term {self.name!r} has the weight {self.weight!r}: give a number or a schedule.")
 
 
 def measure(name: str, figure: Loss, *reads: Node) -> Term:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vmt.data import Domain
 from vmt.directions import slope
 from vmt.draws import Draws
+from vmt.errors import InputError
 from vmt.method import Phase, Update
 from vmt.nets.convolution import halved
 from vmt.nets.norm import passes
@@ -94,10 +95,15 @@ def objective(update: Update, values: "Evaluation", setting: Setting) -> tuple[T
             value = sum_of_means(parts)
         metrics[f"{update.name}/{term.name}"] = value.detach()
         if not only_measured:
+            if value.dim():
+                raise InputError(
+                    f"the loss of the term {term.name!r} gives values of shape {tuple(value.shape)} for each example: "
+                    "return one number for each."
+                )
             weighted = setting.number(term.weight) * value
             total = weighted if total is None else total + weighted
     if total is None:
-        raise ValueError(f"update {update.name!r} has no term with a weight")
+        raise InputError(f"update {update.name!r} has no term with a weight: give one of its terms a weight.")
     return total, metrics
 
 
@@ -161,19 +167,25 @@ class Evaluation:
     def name(self, draw: str) -> str:
         return f"{self.prefix}/{draw}"
 
+    def stream(self, batch: Batch) -> Domain:
+        if batch.stream not in self.setting.streams:
+            known = ", ".join(map(repr, self.setting.streams))
+            raise InputError(f"the method reads the stream {batch.stream!r}, but there are only {known}: correct it.")
+        return self.setting.streams[batch.stream]
+
     def indices(self, batch: Batch) -> Tensor:
         if batch not in self.rows:
             name = f"{self.batch_prefix}/{batch.name}/indices"
-            population = len(self.setting.streams[batch.stream])
+            population = len(self.stream(batch))
             self.rows[batch] = self.draws.choice(name, population, self.setting.batch_size[batch.stream])
         return self.rows[batch]
 
     def images(self, batch: Batch) -> Tensor:
-        x = self.setting.streams[batch.stream].x[self.indices(batch)]
+        x = self.stream(batch).x[self.indices(batch)]
         return self.setting.preprocess(x)
 
     def labels(self, batch: Batch) -> Tensor:
-        y = self.setting.streams[batch.stream].y
+        y = self.stream(batch).y
         assert y is not None, f"the stream {batch.stream!r} has no labels"
         return y[self.indices(batch)]
 
