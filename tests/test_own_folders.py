@@ -130,9 +130,26 @@ def test_links_in_a_circle_and_files_left_aside(tmp_path: Path) -> None:
     assert own.classes == ("fish", *CLASSES)
     assert len(own.domain) == 9
     said = "".join(own.notes)
-    assert "2 hidden or other files" in said
+    assert "2 hidden or other files that are no pictures (.txt)" in said
     assert "3 links to folders that were already read" in said
     assert "2 links that lead nowhere" in said
+
+
+def test_files_of_another_kind_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a" / "cat").mkdir(parents=True)
+    (tmp_path / "a" / "cat" / "1.HEIC").write_bytes(b"")
+    with pytest.raises(InputError, match=r"no pictures, but \.heic files, which are not read: give a folder"):
+        read_own(tmp_path / "a")
+
+
+def test_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:
+    for part in ("train", "Val"):
+        class_folders(tmp_path / "all" / part, 2)
+    with pytest.raises(InputError, match=r"the subfolders Val, train, which are parts of a data set"):
+        own_task(tmp_path / "all", tmp_path / "all")
+    task, _ = own_task(tmp_path / "all" / "train", tmp_path / "all")
+    assert task.classes == CLASSES
+    assert len(task.target) == 12
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:

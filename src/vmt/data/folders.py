@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vmt.errors import InputError
 
-KINDS = "png jpg jpeg jpe jfif bmp dib gif tif tiff webp ppm pgm pbm pnm tga jp2 ico"
+KINDS = "png jpg jpeg jpe jfif bmp dib gif tif tiff webp ppm pgm pbm pnm tga jp2 ico avif"
 SUFFIXES = frozenset(f".{kind}" for kind in KINDS.split())
 
 
@@ -33,6 +33,7 @@ class Found:
     files: list[Path] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     other: int = 0
+    kinds: set[str] = field(default_factory=set)  # the endings of those
     again: int = 0
     broken: int = 0
 
@@ -43,8 +44,10 @@ def list_folder(root: Path) -> Listing:
     tops = {path: path.relative_to(root).parts for path in sorted(found.files)}
     name = shown(root)
     if not tops:
+        instead = f", but {few(sorted(found.kinds))} files, which are not read" if found.kinds else ""
         raise InputError(
-            f"{name} holds no pictures: give a folder with pictures in it, or with one subfolder of pictures per class."
+            f"{name} holds no pictures{instead}: give a folder with pictures in it, or with one subfolder of pictures "
+            "per class."
         )
     notes = _notes(name, found)
     loose = [path for path, parts in tops.items() if len(parts) == 1]
@@ -103,11 +106,14 @@ def _sort_out(
         found.broken += 1
     else:
         found.other += 1
+        if path.suffix:
+            found.kinds.add(path.suffix.lower())
 
 
 def _notes(name: str, found: Found) -> tuple[str, ...]:
+    kinds = f" ({few(sorted(found.kinds))})" if found.kinds else ""
     counts = {
-        "hidden or other files that are no pictures": found.other,
+        f"hidden or other files that are no pictures{kinds}": found.other,
         "links to folders that were already read": found.again,
         "links that lead nowhere": found.broken,
     }

@@ -20,6 +20,7 @@ from vmt.data.tables import LABEL, columns_of
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError
 
+SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
 UNLABELLED = ("unlabelled", "unlabeled")
 EVALUATION_ONLY = "target labels are used for evaluation only"
 
@@ -104,6 +105,11 @@ def own_task(
     names = class_names(first)
     if names is not None and len(names) < 2:
         raise InputError(f"{first.name} has only the class {names[0]!r}: give it two classes or more.")
+    if first.by_folder and names is not None and {name.lower() for name in names} <= SPLITS:
+        raise InputError(
+            f"{first.name} has the subfolders {few(list(names))}, which are parts of a data set and no classes: give "
+            "one of them."
+        )
     second, *third = (same_features(part, first.features, first.name) for part in parts[1:])
     check_digits(first.x, second.x, first.features)
     second, said = _without_strange_folders(second, set(names or map(str, first.y.ravel().tolist())))
