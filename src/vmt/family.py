@@ -6,7 +6,21 @@ from dataclasses import dataclass, replace
 
 from vmt import losses
 from vmt.health import discriminator_accuracy, health
-from vmt.method import Adam, Average, Copy, Discriminator, Method, Network, Phase, Role, Term, Update, measure
+from vmt.method import (
+    Adam,
+    Average,
+    Copy,
+    Discriminator,
+    Method,
+    Network,
+    Phase,
+    Role,
+    Term,
+    Update,
+    averaged,
+    decay_for,
+    measure,
+)
 from vmt.penalties import Penalty
 from vmt.schedules import Number
 from vmt.views import Batch, Labels, View
@@ -86,7 +100,8 @@ def adversarial(
 
 
 def one_phase(name: str, roles: dict[str, Role], updates: list[Update], iterations: int) -> Method:
-    return Method(name, roles, (Phase(name, tuple(updates), iterations=iterations),))
+    phase = Phase(name, tuple(updates), iterations=iterations)
+    return Method(name, roles, (averaged(phase, decay_for(iterations), most=True),))
 
 
 def classifier_update(terms: tuple[Term, ...], optimiser: Adam, keep: tuple[View, ...] = ()) -> Update:
