@@ -121,6 +121,15 @@ def test_without_labels_there_is_no_accuracy(runs: Path, capsys: pytest.CaptureF
     assert "rank correlations over" in said
 
 
+def test_two_looks_do_not_correlate(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    brief = shutil.copytree(runs / "kept", tmp_path / "brief")
+    records = (brief / "log.jsonl").read_text().splitlines(keepends=True)
+    looks = [line for line in records if "validators" in json.loads(line)]
+    (brief / "log.jsonl").write_text("".join(looks[-2:]))
+    assert main(["select", str(brief), "--by", "entropy"]) == 0
+    assert "How the validators agree cannot be said from 2 looks of 1 run." in capsys.readouterr().out
+
+
 def test_select_refuses_with_a_sentence(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["select", str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err

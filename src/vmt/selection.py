@@ -12,7 +12,7 @@ from vmt.train.validate import standing
 from vmt.validators import VALIDATORS
 from vmt.validators.ranks import spearman_of_known
 
-# With fewer models than this, their looks over time say more about how validators agree.
+# With fewer models than this, their looks over time say more about how validators agree; with fewer looks, nothing does.
 ENOUGH_MODELS = 5
 
 
@@ -103,6 +103,7 @@ def agreement(histories: Sequence[History]) -> dict[str, Any]:
     known = any(value is not None for value in accuracy)
     return {
         "over": what,
+        "enough": len(over) >= ENOUGH_MODELS,
         "validators": {a: {b: spearman_of_known(values[a], values[b]) for b in values} for a in values},
         "accuracy": {a: spearman_of_known(values[a], accuracy) for a in values} if known else None,
     }

@@ -53,7 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     if any(look.accuracy is not None for look in order):
         print("\n* measured with target labels, which these runs happen to have; it decides nothing here.")
     print("\n".join(["", *(f"Warning: {sentence}" for sentence in warned), *advice(order, histories, by)]))
-    print(f"\nHow the validators agree: rank correlations over {agree['over']}.\n{matrix(agree)}")
+    if agree["enough"]:
+        print(f"\nHow the validators agree: rank correlations over {agree['over']}.\n{matrix(agree)}")
+    else:
+        print(f"\nHow the validators agree cannot be said from {agree['over']}.")
     return 0
 
 
