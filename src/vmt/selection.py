@@ -12,7 +12,7 @@ from vmt.train.validate import standing
 from vmt.validators import VALIDATORS
 from vmt.validators.ranks import spearman_of_known
 
-# With fewer models than this, their looks over time say more about how validators agree; with fewer looks, nothing does.
+# With fewer models than this, their looks over time say more about how validators agree; fewer looks say nothing.
 ENOUGH_MODELS = 5
 
 
