@@ -1,6 +1,7 @@
 """Folders and lists of pictures: what is a class, what is left aside, what is kept for the next time."""
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,17 @@ def test_source_in_one_heap(tmp_path: Path) -> None:
         own_task(heap(tmp_path / "a"), heap(tmp_path / "b"), how=QUIET)
     with pytest.raises(InputError, match="only the class 'cat'"):
         own_task(class_folders(tmp_path / "c", 3, ["cat"]), tmp_path / "b", how=QUIET)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_are_no_text_stay_apart(tmp_path: Path) -> None:
+    root = tmp_path / "a"
+    for k, name in enumerate((b"caf\xe9", b"caf\xe8")):
+        save(root / os.fsdecode(name) / "0.png", picture(k))
+    own = read_own(root, cache=False)
+    assert own.classes == (r"caf\udce8", r"caf\udce9")
+    assert own.labels is not None
+    assert sorted(own.labels.tolist()) == [0, 1]
 
 
 def test_a_second_reading_is_from_the_cache(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,9 @@ def class_name(text: str) -> str:
 
 
 def shown(text: Path | str) -> str:
-    """A name that can be printed and saved, even if its bytes are no text."""
-    return str(text).encode("utf-8", "replace").decode()
+    """A name that can be printed and saved, even if its bytes are no text: those are written out, or names that differ
+    in them would become one."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
 
 
 def few(names: list[str], most: int = 3) -> str:
