@@ -167,6 +167,10 @@ def test_a_method_refuses_roles_it_does_not_have(update: Update) -> None:
 def test_bad_arguments_of_methods_are_refused() -> None:
     with pytest.raises(InputError, match=r"mix='pixels' is not one of 'logits', 'probabilities', 'hidden'"):
         methods.vmt(mix="pixels")
+    with pytest.raises(InputError, match=r"alpha=0 .*positive"):
+        methods.vmt(alpha=0)
+    with pytest.raises(InputError, match=r"decay=1.5 is not between 0"):
+        methods.vmt().with_decay(1.5)
     with pytest.raises(InputError, match=r"statistics='both'"):
         methods.source_only(statistics="both")
     with pytest.raises(InputError, match=r"dirt_t needs .* 'ema'"):

@@ -66,6 +66,10 @@ class Average:
     into: str
     decay: float = 0.998
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay <= 1:
+            raise InputError(f"decay={self.decay} is not between 0 (no average) and 1 (nothing ever forgotten).")
+
 
 @dataclass(frozen=True)
 class Update:

@@ -30,6 +30,8 @@ def mixup(
     """L_m: the prediction at a mix of two samples must be the same mix of their predictions."""
     if mix not in ("logits", "probabilities", "hidden"):
         raise InputError(f"mix={mix!r} is not one of 'logits', 'probabilities', 'hidden'")
+    if not alpha > 0:
+        raise InputError(f"alpha={alpha} is no parameter of Beta(α, α): give a positive number.")
 
     def term(clean: View, weight: Number) -> Term:
         batch = batch_of(clean)
