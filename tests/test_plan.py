@@ -10,7 +10,7 @@ from tests.small import build, setting
 from vmt import losses, methods
 from vmt.errors import InputError
 from vmt.family import CLASSIFIER, SOURCE, TARGET
-from vmt.method import Average, CopyRole, Event, Method, Network, Phase, Term, Update
+from vmt.method import Adam, Average, CopyRole, Event, Method, Network, Phase, Term, Update
 from vmt.nets.staged import Staged
 from vmt.plan import Pass, depth, plan, reads_stream
 from vmt.step import step
@@ -175,8 +175,19 @@ def test_bad_arguments_of_methods_are_refused() -> None:
         methods.source_only(statistics="both")
     with pytest.raises(InputError, match=r"dirt_t needs .* 'ema'"):
         methods.dirt_t(Method("m", {"classifier": Network()}, (), predictor=("classifier",)))
+    with pytest.raises(InputError, match="dirt_t needs a method that optimises"):
+        methods.dirt_t(Method("m", CLASSIFIER, (Phase("p", ()),)))
     with pytest.raises(InputError, match="1 phases, but 2 lengths"):
         methods.vmt().with_iterations(3, 4)
+
+
+def test_dirt_t_goes_on_with_moments_and_average_of_an_update_of_any_name() -> None:
+    (phase,) = methods.source_only(iterations=100).phases
+    student = replace(phase, updates=(replace(phase.updates[0], name="student", optimiser=Adam(lr=0.5)),))
+    method = methods.dirt_t(Method("m", CLASSIFIER, (student,)))
+    before, after = method.updates()
+    assert (after.name, after.optimiser, after.averages) == ("student", Adam(lr=0.5), before.averages)
+    assert after.averages[0].decay < 0.998
 
 
 def test_methods_are_values() -> None:

@@ -139,6 +139,9 @@ def dirt_t(
         raise InputError(
             f"dirt_t needs a method with the roles 'classifier' and 'ema'; {base.name!r} has {', '.join(base.roles)}"
         )
+    before = next((update for update in base.updates() if "classifier" in update.optimises), None)
+    if before is None:
+        raise InputError(f"dirt_t needs a method that optimises its role 'classifier'; {base.name!r} does not.")
     taught = Batch("target", "teacher")
     student = View("classifier", taught)
     teacher = View("teacher", taught, training=False)
@@ -152,7 +155,9 @@ def dirt_t(
         *(penalty(clean, lambda_t) for penalty in extra),
         *health(clean),
     )
-    update = classifier_update(terms, next(u.optimiser for u in base.updates() if u.name == "classifier"))
+    # Under the name of the update before it, whose Adam moments it goes on with, as it does with the weight average.
+    average = next((each for each in before.averages if each.into == "ema"), AVERAGE)
+    update = Update(before.name, ("classifier",), terms, before.optimiser, averages=(average,))
     phase = Phase("dirt_t", (update,), (Event(interval, CopyRole("ema", into="teacher")),), iterations)
     return replace(
         base,
