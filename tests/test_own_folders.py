@@ -203,6 +203,15 @@ def test_a_second_reading_is_from_the_cache(tmp_path: Path, own_cache: Path, mon
     assert {file: file.read_bytes() for file in own_cache.rglob("*.npz")} == before
 
 
+def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert len(read_own(heap(tmp_path / "a", 3)).domain) == 3
+
+
 @pytest.mark.usefixtures("own_cache")
 def test_a_repaired_picture_is_read_again(tmp_path: Path) -> None:
     """Though it comes with the size and the time of the damaged one, as from a backup."""

@@ -25,16 +25,21 @@ Stamp = tuple[str, int, int, int]
 KEPT_DAYS, KEPT_BYTES = 30, 8 * 2**30
 
 
-def cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def cache_folder() -> Path | None:
+    """None for a user without a home, as in some containers."""
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return Path(home) / "vmt" / "pictures"
 
 
 def cached(about: Any, compute: Callable[[], Arrays], use: bool = True) -> Arrays:
     """What `compute` returns, or what it returned before for the same description `about`, a JSON value."""
-    if not use:
+    folder = cache_folder() if use else None
+    if folder is None:
         return compute()
-    path = cache_folder() / (hashlib.sha256(json.dumps(about).encode()).hexdigest()[:40] + ".npz")
+    path = folder / (hashlib.sha256(json.dumps(about).encode()).hexdigest()[:40] + ".npz")
     arrays = _read(path)
     if arrays is None:
         arrays = compute()
