@@ -207,6 +207,31 @@ CASES: list[Case] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--lambda-t", -1], "lambda_t is -1.0: give 0 or more"),
+        (["--lambda-s", "nan"], "lambda_s is nan: give 0 or more"),
+        (["--lambda-t", "inf"], "lambda_t is inf: give 0 or more"),
+        (["--lr", 0], "learning rate is 0.0: give a positive number"),
+        (["--lr", -0.1], "learning rate is -0.1"),
+        (["--radius", 0], "radius=0.0 is no length"),
+        (["--xi", -1], "xi=-1.0 is no length"),
+        (["--dirt-t", "--beta", -1], "beta is -1.0: give 0 or more"),
+    ],
+)
+def test_numbers_that_cannot_be_meant(
+    flags: list[object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = write_blobs(tmp_path)
+    own = ["train", "--source", source, "--target", target, "--out", tmp_path / "run", *flags]
+    assert main([str(argument) for argument in own]) == 2
+    said = capsys.readouterr().err.strip()
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_one_sentence_and_exit_code_2(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, words = case(tmp_path)

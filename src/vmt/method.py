@@ -4,6 +4,7 @@ A :class:`Method` has roles (networks) and phases; a :class:`Phase` has ordered 
 optimises some roles on the sum of weighted terms; a :class:`Term` is a loss and the nodes it reads.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -39,7 +40,7 @@ class Term:
                     f"the term {self.name!r} reads a {type(node).__name__}: read nodes, such as view.logits or "
                     "Labels(batch)."
                 )
-        if not callable(self.weight) and not isinstance(self.weight, Real):
+        if not callable(self.weight) and not (isinstance(self.weight, Real) and math.isfinite(self.weight)):
             raise InputError(f"the term {self.name!r} has the weight {self.weight!r}: give a number or a schedule.")
 
 
@@ -56,6 +57,10 @@ class Adam:
     beta1: float = 0.5
     beta2: float = 0.999
     eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if not callable(self.lr) and not 0 < self.lr < math.inf:
+            raise InputError(f"the learning rate is {self.lr}: give a positive number, for example 0.001.")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The terms of the cluster assumption, L_v and L_m, for any stream: each from its clean view and a weight."""
 
+import math
 from collections.abc import Callable
 
 from vmt import losses
@@ -14,6 +15,9 @@ Penalty = Callable[[View, Number], Term]
 
 def vat(radius: float = 3.5, xi: float | None = None) -> Penalty:
     """L_v: the prediction must hold at radius ε around each sample."""
+    for name, length in (("radius", radius), ("xi", xi)):
+        if length is not None and not 0 < length < math.inf:
+            raise InputError(f"{name}={length} is no length of a step: give a positive number.")
 
     def term(clean: View, weight: Number) -> Term:
         batch = batch_of(clean)

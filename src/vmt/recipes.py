@@ -5,6 +5,7 @@ changes what is asked for.
 """
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,8 @@ from vmt.errors import InputError
 from vmt.method import Adam, Method
 from vmt.methods import METHODS
 from vmt.train.config import Config
+
+WEIGHTS = ("lambda_d", "lambda_s", "lambda_t", "lambda_mix_t", "beta", "target labels")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,13 @@ class Recipe:
         """The method as a value."""
         if self.method not in METHODS:
             raise InputError(f"there is no method {self.method!r}: choose one of {', '.join(METHODS)}.")
+        for name, weight in (
+            *self.settings.items(),
+            *(self.dirt_t or {}).items(),
+            ("target labels", self.target_labels),
+        ):
+            if name in WEIGHTS and weight is not None and not 0 <= weight < math.inf:
+                raise InputError(f"the weight {name} is {weight}: give 0 or more.")
         settings = dict(self.settings)
         if (lr := settings.pop("lr", None)) is not None:
             settings["optimiser"] = Adam(lr=lr)
