@@ -118,6 +118,16 @@ def test_a_short_run_is_not_an_average_of_its_beginnings(moved_blobs: Arrays) ->
     assert decays(method.with_decay(0.5).with_iterations(60)) == [0.5]
 
 
+def test_a_run_that_failed_says_so_without_a_bar(moved_blobs: Arrays, capsys: pytest.CaptureFixture[str]) -> None:
+    xs, _, xt, _ = moved_blobs
+    guesses = np.random.default_rng(0).integers(0, 2, len(xs))
+    method = vmt.methods.source_only(iterations=510)
+    config = {"batch_size": 16, "evaluate_every": 510, "progress": False}
+    with pytest.warns(UserWarning, match="at iteration 510 has learned nothing"):
+        vmt.adapt((xs, guesses), xt, method, **config)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_network_that_uses_a_layer_twice_is_saved(moved_blobs: Arrays, tmp_path: Path) -> None:
     xs, ys, xt, _ = moved_blobs
 

@@ -2,8 +2,9 @@
 
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -120,8 +121,7 @@ def adapt(
     build = builder(net, shape, len(task.classes)) if callable(net) else spec.build
     folder = None if out is None else Path(out)
     settings = Config(seed=seed, device=device, **config)
-    bar = Progress(method.name, progress)
-    with claimed(folder) if folder is not None else nullcontext():
+    with claimed(folder) if folder is not None else nullcontext(), closing(Progress(method.name, progress)) as bar:
         if folder is not None:
             begin_or_go_on(folder, record_of(task, method, spec, settings), resume)
         outcome = train(task, method, build, settings, folder, resume, bar)
@@ -129,6 +129,8 @@ def adapt(
         # The loop ends politely on Ctrl-C and kill; half a training must not pass for a whole one.
         how = "" if folder is None else f"; go on with out={str(folder)!r}, resume=True"
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {method.iterations}{how}")
+    if outcome.notes.collapsed and not progress:  # else it was said beside the bar
+        warnings.warn(outcome.notes.collapsed, stacklevel=2)
     about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
     if outcome.best is not None:
         about |= {"best": outcome.notes.best}
