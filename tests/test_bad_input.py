@@ -253,3 +253,12 @@ def test_as_a_process_there_is_no_traceback(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_sentence_that_ends_a_run_is_not_drawn_over(tmp_path: Path) -> None:
+    source, target = write_blobs(tmp_path)
+    done = vmt("train", "--source", source, "--target", target, "--out", tmp_path / "run", "--lr", "1e30")
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("vmt: ")
+    assert "is not a number since iteration" in last

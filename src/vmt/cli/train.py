@@ -4,6 +4,7 @@ import argparse
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
     resuming = arguments.resume is not None
     arguments.net = arguments.net and (factory_name(arguments.net) or arguments.net)
     spec, task, out = go_on(arguments) if resuming else begin(arguments)
-    summary = execute(spec, task, out, resuming, Progress())
+    with closing(Progress()) as progress:  # or a bar would be drawn over the sentence that ends a run
+        summary = execute(spec, task, out, resuming, progress)
     print(sentence(summary))
     if arguments.json:
         print(json.dumps(summary))
