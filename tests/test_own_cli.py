@@ -150,6 +150,18 @@ def test_few_samples_are_remarked_on(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "the target has only 3 samples" in said
 
 
+def test_a_folder_with_spaces_can_be_copied_and_is_not_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, run = class_folders(tmp_path / "a", 4), tmp_path / "my run"
+    assert vmt("train", "--source", source, "--target", source, "--out", run, *SHORT) == 0
+    assert f"vmt report '{run}' -o report.html" in capsys.readouterr().out
+    assert vmt("train", "--source", source, "--target", source, "--out", run, *SHORT) == 2
+    said = capsys.readouterr()
+    assert f"{run} already holds a run" in said.err
+    assert not said.out, "refused before anything is read"
+
+
 def test_a_run_begun_elsewhere_says_where_it_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

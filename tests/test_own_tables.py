@@ -275,6 +275,12 @@ def test_columns_that_the_source_lacks_may_hold_anything(tmp_path: Path) -> None
     assert read_own(target, like=read_own(source)).domain.x[1].tolist() == [1, 2]
 
 
+def test_paths_from_somewhere_else(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", [["path", "label"], ["elsewhere/1.png", "a"], ["elsewhere/2.png", "b"]])
+    with pytest.raises(InputError, match=r"1.png \(missing\).*taken from the folder of the list"):
+        read_own(path, cache=False)
+
+
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
 def test_the_index_that_pandas_writes_is_no_feature(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / "a.csv", [[name, "height", "label"], [0, 1.5, "a"], [1, 2.5, "b"]])

@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import json
+import shlex
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields, replace
@@ -19,7 +20,7 @@ from vmt.model import agreed
 from vmt.nets.own import factory_name
 from vmt.nets.spec import NETS, NetSpec
 from vmt.recipes import PAPER, Recipe, recipe_for, with_settings
-from vmt.run import BEST, DataSpec, RunSpec, check_same_run, execute, read_run
+from vmt.run import BEST, RUN, DataSpec, RunSpec, check_same_run, execute, read_run
 from vmt.train.config import Config
 from vmt.train.progress import Progress
 
@@ -120,6 +121,9 @@ def begin(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
     data = DataSpec(**given(arguments, DATA))
     check_data(data)
+    if arguments.out is not None and (arguments.out / RUN).exists():  # said before minutes of reading
+        out = arguments.out
+        raise InputError(f"{out} already holds a run: go on with it by --resume {out}, or choose another --out.")
     task = load(data, voice(arguments.method), not arguments.no_cache)
     recipe = make_recipe(data, task, given(arguments, METHOD), bool(arguments.dirt_t), arguments.device or "auto")
     config = replace(recipe.config, **given(arguments, CONFIG))
@@ -194,8 +198,9 @@ def default_folder(spec: RunSpec) -> Path:
 
 def sentence(summary: dict[str, Any]) -> str:
     """What came of a run, in words."""
+    folder = shlex.quote(summary["run"])  # to be copied into a shell
     if not summary["finished"] and not summary["collapsed"]:
-        return f"Interrupted at iteration {summary['iterations']}; go on with: vmt train --resume {summary['run']}"
+        return f"Interrupted at iteration {summary['iterations']}; go on with: vmt train --resume {folder}"
     measured = {name: accuracy for name, accuracy in summary["phases"].items() if accuracy is not None}
     lines = [f"{name}: {accuracy:.2%} on the target test set" for name, accuracy in measured.items()]
     if summary["collapsed"]:
@@ -203,5 +208,5 @@ def sentence(summary: dict[str, Any]) -> str:
     if best := summary["best"]:
         lines.append(f"The best model by {best['by']}, of iteration {best['step']}, is {summary['run']}/{BEST}.")
     lines.append(f"Model, log and curves are in {summary['run']} ({summary['seconds']:.0f} s of training).")
-    lines.append(f"See whether it worked: vmt report {summary['run']} -o report.html")
+    lines.append(f"See whether it worked: vmt report {folder} -o report.html")
     return "\n".join(lines)

@@ -135,9 +135,13 @@ def attempt(work: Callable[[Path], T], path: Path) -> T | str:
 def _refuse_too_many(listing: Listing, faults: NDArray[np.str_]) -> None:
     bad = int((faults != "").sum())
     if bad > max(FEW, PART * len(faults)) or bad == len(faults):
+        lost = not listing.by_folder and (faults == "missing").sum() == bad
+        remedy = (
+            "their paths are taken from the folder of the list, so correct them" if lost else "repair or remove them"
+        )
         raise InputError(
             f"{bad} of the {len(faults)} pictures of {listing.name} cannot be read: "
-            f"{_examples(listing, faults)}; repair or remove them."
+            f"{_examples(listing, faults)}; {remedy}."
         )
 
 
