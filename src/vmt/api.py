@@ -1,7 +1,6 @@
 """The library in one call."""
 
 import dataclasses
-import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -16,9 +15,9 @@ from vmt.begun import begin_or_go_on, record_of
 from vmt.data import Domain, domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits, in_order_of
-from vmt.defaults import LONGEST, Defaults, defaults_for
+from vmt.defaults import LONGEST, defaults_for
 from vmt.errors import InputError
-from vmt.method import Adam, Method
+from vmt.method import Method
 from vmt.model import OWN_MODULE, Model
 from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
@@ -109,9 +108,9 @@ def adapt(
     )
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device, DEFAULT_ITERATIONS)
     if method is None:
-        iterations = chosen.iterations if iterations is None else iterations
-        method = default_method(chosen)
-    if iterations is not None:
+        wanted = chosen if iterations is None else dataclasses.replace(chosen, iterations=iterations)
+        method = wanted.recipe().build()
+    else:
         method = method.with_iterations(iterations)
     if target_labels is not None:
         method = methods.with_target_labels(method, target_label_weight)
@@ -139,12 +138,6 @@ def adapt(
     if folder is not None:
         model.save(folder / MODEL)
     return model
-
-
-def default_method(chosen: Defaults) -> Method:
-    """VMT with settings for the kind of samples."""
-    settings = chosen.taken_by(list(inspect.signature(methods.vmt).parameters))
-    return methods.vmt(**settings, optimiser=Adam(lr=chosen.lr))
 
 
 def as_domain(samples: Any, name: str, features: Sequence[str] = ()) -> Domain:

@@ -1,10 +1,14 @@
 """What is used where nothing was asked for, by the kind of samples and how many there are."""
 
+import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vmt.method import decay_for
+from vmt.methods import named
+from vmt.recipes import Recipe
 from vmt.train.config import Config, torch_device
 
 LONGEST = 5_000
@@ -17,6 +21,8 @@ RADIUS, VALUES = 3.5, 3072
 VECTOR_RADIUS = 0.3
 # The share of a run in which λ_t grows: the domains are to meet before clusters are sharpened.
 WARM_UP = 0.125
+# What a method may take of these.
+WEIGHTS = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius")
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,21 @@ class Defaults:
     lr: float
     iterations: int
 
-    def taken_by(self, names: Sequence[str]) -> dict[str, Any]:
-        """Those that a method takes."""
-        weights = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius")
-        return {name: getattr(self, name) for name in weights if name in names}
+    def recipe(self, method: str = "vmt", dirt_t: bool = False) -> Recipe:
+        """A method with those of them that it takes, and DIRT-T after it if asked for, as long as the method."""
+        takes = inspect.signature(named(method)).parameters
+        settings = {name: getattr(self, name) for name in WEIGHTS if name in takes}
+        settings |= {"iterations": self.iterations, "lr": self.lr, "decay": decay_for(self.iterations)}
+        refine: dict[str, Any] | None = None
+        if dirt_t:
+            refine = {"lambda_t": self.lambda_t, "radius": self.radius, "iterations": self.iterations}
+            refine |= {"interval": interval_for(self.iterations)} | ({} if method == "vmt" else {"mix": None})
+        return Recipe(method, settings, refine, self.net)
+
+
+def interval_for(iterations: int) -> int:
+    """How long a teacher of DIRT-T stays: ten of them in a phase."""
+    return max(1, iterations // 10)
 
 
 def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longest: int = LONGEST) -> Defaults:

@@ -1,7 +1,6 @@
 """The library as a scikit-learn classifier."""
 
 import copy
-import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,14 +18,14 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from vmt.data import domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits
-from vmt.defaults import Defaults, defaults_for
+from vmt.defaults import Defaults, defaults_for, interval_for
 from vmt.errors import InputError
-from vmt.method import Method, decay_for
-from vmt.methods import METHODS, with_target_labels
+from vmt.method import Method
+from vmt.methods import with_target_labels
 from vmt.model import OWN_MODULE, Model
 from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
-from vmt.recipes import Recipe
+from vmt.recipes import with_settings
 from vmt.train.config import Config, torch_device
 from vmt.train.loop import train
 from vmt.train.progress import Progress
@@ -225,18 +224,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             if self.dirt_t:
                 raise InputError("dirt_t=True is for a method by its name: pass method=vmt.methods.dirt_t(the method).")
             return self.method.with_iterations(self.iterations)
-        if self.method not in METHODS:
-            raise InputError(f"there is no method {self.method!r}: choose one of {', '.join(METHODS)}.")
-        settings = used.taken_by(list(inspect.signature(METHODS[self.method]).parameters))
-        settings |= {"iterations": used.iterations, "lr": used.lr, "decay": decay_for(used.iterations)}
-        refine: dict[str, Any] | None = None
-        if self.dirt_t:
-            length = self.dirt_t_iterations or used.iterations
-            refine = {"beta": self.beta, "lambda_t": used.lambda_t, "radius": used.radius, "iterations": length}
-            refine["interval"] = self.interval or max(1, length // 10)
-            if self.method != "vmt":
-                refine["mix"] = None
-        return Recipe(self.method, settings, refine).build()
+        length = self.dirt_t_iterations or used.iterations
+        refine = {"beta": self.beta, "iterations": length, "interval": self.interval or interval_for(length)}
+        return with_settings(used.recipe(self.method, self.dirt_t), {}, refine).build()
 
     def _checked(self, X: Any, reset: bool) -> NDArray[Any]:
         """Finite numbers of the right shape, or the error that scikit-learn's users expect."""

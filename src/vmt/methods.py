@@ -278,3 +278,10 @@ def co_da(
 METHODS: dict[str, Callable[..., Method]] = {
     f.__name__: f for f in (source_only, target_only, mmd, dann, vada, co_da, vmt)
 }
+
+
+def named(name: str) -> Callable[..., Method]:
+    """The function of a method, or a sentence that lists them."""
+    if name not in METHODS:
+        raise InputError(f"there is no method {name!r}: choose one of {', '.join(METHODS)}.")
+    return METHODS[name]

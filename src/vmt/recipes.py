@@ -36,8 +36,7 @@ class Recipe:
 
     def build(self) -> Method:
         """The method as a value."""
-        if self.method not in METHODS:
-            raise InputError(f"there is no method {self.method!r}: choose one of {', '.join(METHODS)}.")
+        function = methods.named(self.method)
         for name, weight in (
             *self.settings.items(),
             *(self.dirt_t or {}).items(),
@@ -49,7 +48,7 @@ class Recipe:
         if (lr := settings.pop("lr", None)) is not None:
             settings["optimiser"] = Adam(lr=lr)
         decay = settings.pop("decay", None)
-        method = METHODS[self.method](**settings)
+        method = function(**settings)
         if self.dirt_t is not None:
             method = methods.dirt_t(method, **self.dirt_t)
         if self.target_labels is not None:
@@ -140,8 +139,7 @@ DIGITS_ITERATIONS, DIGITS_DIRT_T_ITERATIONS = 500, 250
 
 def recipe_for(task: str, method: str, instance_norm: bool = True, dirt_t: bool = False) -> Recipe:
     """The recipe of a named task."""
-    if method not in METHODS:
-        raise InputError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}.")
+    methods.named(method)  # refuses others
     if task == "digits":
         return digits(method, dirt_t)
     return paper(task, method, instance_norm, dirt_t)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from vmt.data.own import EVALUATION_ONLY, own_task
 from vmt.data.parts import KINDS, Reading
 from vmt.defaults import defaults_for
 from vmt.errors import InputError
-from vmt.method import decay_for
 from vmt.methods import METHODS, dirt_t
 from vmt.recipes import Recipe
 from vmt.run import DataSpec
@@ -85,21 +85,11 @@ def size_from(sides: Sequence[int] | None) -> tuple[int, int] | None:
 
 def own_recipe(task: Task, method: str, with_dirt_t: bool, device: str) -> Recipe:
     """Sensible settings for data that no recipe knows."""
-    if method not in METHODS:
-        raise InputError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}.")
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device)
-    length = chosen.iterations
-    settings = chosen.taken_by(list(inspect.signature(METHODS[method]).parameters))
-    settings |= {"iterations": length, "lr": chosen.lr, "decay": decay_for(length)}
-    refine: dict[str, Any] | None = None
-    if with_dirt_t:
-        refine = {"iterations": length, "interval": length // 10, "radius": chosen.radius, "lambda_t": chosen.lambda_t}
-    if refine is not None and method != "vmt":
-        refine["mix"] = None
-    every = min(500, length // 6)
+    every = min(500, chosen.iterations // 6)
     # A second thread hardly helps so thin a network, and on a busy machine it makes a run several times slower.
     config = Config(evaluate_every=every, checkpoint_every=every, threads=1 if chosen.net == "tiny" else 0)
-    return Recipe(method, settings, refine, chosen.net, {}, config)
+    return replace(chosen.recipe(method, with_dirt_t), config=config)
 
 
 def doubts(task: Task) -> Iterator[str]:
