@@ -63,3 +63,5 @@ def test_half_a_training_is_no_model(tmp_path: Path) -> None:
         adapt(tmp_path, iterations=200_000)
     assert list(tmp_path.glob("checkpoints/step-*"))
     assert not (tmp_path / "model.safetensors").exists()
+    with pytest.raises(InputError, match=r"is not finished: go on with .*resume=True"):
+        vmt.load(tmp_path)

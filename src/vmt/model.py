@@ -156,6 +156,9 @@ def load(path: str | Path, network: Callable[[], nn.Module] | str | None = None,
     path = Path(path)
     if path.is_dir():
         path = path / "model.safetensors"
+    if not path.is_file() and (path.parent / "checkpoints").is_dir():
+        run = path.parent
+        raise InputError(f"the run in {run} is not finished: go on with vmt train --resume {run}, or resume=True.")
     if not path.is_file():
         raise InputError(f"there is no model at {path}: give a saved model or the folder of a finished run.")
     try:
