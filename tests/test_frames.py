@@ -18,6 +18,15 @@ Array = NDArray[np.float64]
 FEW = {"iterations": 40, "progress": False}
 
 
+class Twice:
+    """A frame with two columns of one name."""
+
+    columns = ("a", "a")
+
+    def __getitem__(self, name: str) -> object:
+        return np.zeros((9, 2))
+
+
 @dataclass
 class Frame:
     """What pandas and polars have in common, of which only this is used: names, and columns by name."""
@@ -64,6 +73,11 @@ def test_columns_of_several_types(moved: tuple[Array, NDArray[np.int64], Array])
     assert samples.x[:2, 2].tolist() == [1, 2]
     with pytest.raises(InputError, match="column 'kind' of the source has 'u' instead of a number"):
         vmt.adapt((Frame({**columns, "kind": np.array(["u"] * 120)}), y), xs, **FEW)
+    with pytest.raises(InputError, match="the source has two columns called 'a'"):
+        vmt.data.domain(Twice(), name="the source")
+    with pytest.raises(InputError, match="y of the source has values of type <U1: number the classes from 0"):
+        vmt.adapt((xs, np.array(["u", "v"])[y]), xs, **FEW)
+    assert repr(samples) == "<domain the source: 120 samples of shape (3,), without labels>"
     with pytest.raises(InputError, match="first: sample 1, column 'count'"):
         vmt.data.domain(Frame({**columns, "count": np.array([1, np.nan] * 60, object)}), name="the source")
 

@@ -16,6 +16,7 @@ from vmt.errors import InputError
 CHANNELS = (1, 3, 4)
 # Sides longer than any channel count make the channel axis of a 4-d array unambiguous.
 MIN_SIDE = max(CHANNELS) + 1
+NAMED = "number the classes from 0, as np.unique(y, return_inverse=True) does, and give their names as classes="
 
 
 def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = ()) -> Domain:
@@ -35,7 +36,7 @@ def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = ()) 
     samples = _samples(_tensor(x, f"x of {name}"), name, features)
     if y is None:
         return Domain(samples, None, name, features)
-    labels = _labels(_tensor(y, f"y of {name}"), name).to(samples.device)
+    labels = _labels(_tensor(y, f"y of {name}", NAMED), name).to(samples.device)
     if len(labels) != len(samples):
         raise InputError(
             f"{name} has {len(samples)} samples and {len(labels)} labels: give y one label per sample of x."
@@ -58,7 +59,7 @@ def labelled_part(samples: Domain, labels: Any) -> Domain:
     )
 
 
-def _tensor(values: Any, what: str) -> Tensor:
+def _tensor(values: Any, what: str, remedy: str = "pass whole or floating-point numbers") -> Tensor:
     if isinstance(values, Tensor):
         return (values if values.layout == torch.strided else values.to_dense()).detach()
     _refuse_other_kinds(values, what)
@@ -67,7 +68,7 @@ def _tensor(values: Any, what: str) -> Tensor:
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"{what} is not a regular array: give all its samples the same shape.") from error
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{what} has values of type {array.dtype}: pass whole or floating-point numbers.")
+        raise InputError(f"{what} has values of type {array.dtype}: {remedy}.")
     # torch knows neither foreign byte orders, negative strides, extended floats nor read-only memory.
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)

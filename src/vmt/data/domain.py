@@ -10,7 +10,7 @@ from torch import Tensor
 from vmt.errors import InputError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Domain:
     """Samples of one domain, resident on one device.
 
@@ -29,6 +29,10 @@ class Domain:
 
     def __len__(self) -> int:
         return self.x.shape[0]
+
+    def __repr__(self) -> str:
+        labels = "without labels" if self.y is None else "labelled"
+        return f"<domain {self.name}: {len(self)} samples of shape {tuple(self.x.shape[1:])}, {labels}>"
 
     @property
     def is_images(self) -> bool:

@@ -31,12 +31,15 @@ def in_order_of(x: Any, features: Sequence[str], name: str, of: str) -> Any:
     if not names or not features or names == tuple(features):
         return x
     columns_of(name, names, features, of)  # a sentence for one that is missing
-    return x[list(features)]
+    return x[list(features)] if len(set(names)) == len(names) else x  # which is refused
 
 
 def frame_values(x: Any, name: str) -> NDArray[Any]:
     """The numbers of a data frame. Columns may be of several types, of which the frame itself would make objects."""
-    return np.stack([_column(np.asarray(x[column]), column, name) for column in column_names(x)], 1)
+    names = column_names(x)
+    if repeated := [column for i, column in enumerate(names) if column in names[:i]]:
+        raise InputError(f"{name} has two columns called {repeated[0]!r}: give each its own name.")
+    return np.stack([_column(np.asarray(x[column]), column, name) for column in names], 1)
 
 
 def _column(values: NDArray[Any], column: str, name: str) -> NDArray[Any]:
