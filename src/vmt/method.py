@@ -199,7 +199,7 @@ class Method:
     def with_iterations(self, *iterations: int | None) -> "Method":
         """The same method with other phase lengths, in the order of its phases; None keeps a phase's own.
 
-        The weight averages of a phase that gets short forget as fast as they then must (:func:`decay_for`).
+        The weight averages of a phase that gets short forget as fast as they then must (``decay_for``).
         """
         if len(iterations) > len(self.phases):
             raise InputError(
