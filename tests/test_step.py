@@ -150,16 +150,21 @@ def test_the_teacher_has_its_own_statistics() -> None:
 def test_schedules_of_weights_and_learning_rates_take_effect() -> None:
     weight, rate = Ramp(0.2, 0.6), Ramp(1e-3, 0.0, shape="cosine")
     scheduled = methods.vada(0.3, 0.8, lambda_t=weight, optimiser=Adam(lr=rate))
-    for progress in (0.0, 0.5, 1.0):
-        plain = methods.vada(0.3, 0.8, lambda_t=weight(progress), optimiser=Adam(lr=rate(progress)))
+
+    def stepped(progress: float) -> State:
+        state = build(scheduled)
         scalars = {s: torch.tensor(s(progress), dtype=torch.float64) for s in (weight, rate)}
-        states = [build(method) for method in (scheduled, plain)]
-        step(scheduled.phases[0], states[0], setting(scalars=scalars))
-        step(plain.phases[0], states[1], setting())
-        for name, tensor in states[1].tensors().items():
-            torch.testing.assert_close(states[0].tensors()[name], tensor)
-    start = build(scheduled)
-    for a, b in zip(start.parameters(("classifier",)), states[0].parameters(("classifier",)), strict=True):
+        step(scheduled.phases[0], state, setting(scalars=scalars))
+        return state
+
+    for progress in (0.0, 0.5):
+        plain = methods.vada(0.3, 0.8, lambda_t=weight(progress), optimiser=Adam(lr=rate(progress)))
+        state = build(plain)
+        step(plain.phases[0], state, setting())
+        for name, tensor in stepped(progress).tensors().items():
+            torch.testing.assert_close(tensor, state.tensors()[name])
+    start, end = build(scheduled), stepped(1.0)
+    for a, b in zip(start.parameters(("classifier",)), end.parameters(("classifier",)), strict=True):
         assert torch.equal(a, b)  # the learning rate ended at 0
 
 
