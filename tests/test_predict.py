@@ -103,7 +103,7 @@ def test_a_list_of_pictures(models: Path, tmp_path: Path, capsys: pytest.Capture
     said = capsys.readouterr()
     assert [Path(row["file"]).name for row in rows_of(said.out)] == ["002.png", "000.png"]
     assert "2 of 4 samples" in said.err
-    assert "row 2 of" in said.err
+    assert "index 2 of" in said.err
 
 
 def test_columns_are_found_by_their_names(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_rows_on_standard_input(models: Path) -> None:
     done = predict(models / "table.safetensors", "-", given=b"height,width\n5,1\nx,2\n\nnan,3\n6,2\n")
     assert done.returncode == 0
     assert [row["index"] for row in rows_of(done.stdout)] == ["0", "3"]
-    assert "row 1 of standard input ('x' instead of a number)" in done.stderr.decode()
+    assert "index 1 of standard input ('x' instead of a number)" in done.stderr.decode()
     assert "not finite" in done.stderr.decode()
 
 

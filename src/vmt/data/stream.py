@@ -149,7 +149,7 @@ def _table(path: Path, reads: Reads) -> Iterator[Path | Iterator[Item]]:
             if len(row) > place and row[place]:
                 yield _picture(path.parent / row[place], reads)
             else:
-                yield iter([Fault(f"row {number} of {table.name}", "no path")])
+                yield iter([Fault(f"index {number} of {table.name}", "no path")])
     elif reads.images:
         raise InputError(f"{shown(path)} holds vectors, but the model reads images: give pictures, or a list of them.")
     else:
@@ -199,7 +199,7 @@ def _vectors(table: Table, reads: Reads) -> Iterator[Item]:
     rows: list[NDArray[np.float32]] = []
     for number, row in table.numbers(reads.preprocess.channels, reads.features, reads.label):
         if isinstance(row, str):
-            yield Fault(f"row {number} of {table.name}", row)
+            yield Fault(f"index {number} of {table.name}", row)
             continue
         indices.append(number)
         rows.append(row)
