@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +193,30 @@ def test_vmt_inside_a_foreign_loop(moved_blobs: Arrays) -> None:
 def test_the_import_is_light_on_names() -> None:
     code = "import vmt, sys; assert not {'torchvision', 'timm', 'sklearn', 'matplotlib.pyplot'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_runs_in_threads_do_not_mix() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(80, 4)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+
+    def fit(batch_size: int) -> np.ndarray:
+        model = vmt.adapt((x, y), x + 0.3, iterations=30, batch_size=batch_size, progress=False)
+        return np.asarray(model.predict_proba(x))
+
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(fit, (16, 32)))
+    for batch_size, found in zip((16, 32), together, strict=True):
+        np.testing.assert_array_equal(found, fit(batch_size))
+
+
+def test_predicting_while_another_thread_trains() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(80, 4)).astype(np.float32)
+    model = vmt.adapt((x, (x[:, 0] > 0).astype(np.int64)), x, iterations=5, progress=False)
+    alone = model.predict_proba(x)
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(vmt.adapt, (x, (x[:, 0] > 0).astype(np.int64)), x, iterations=100, progress=False)
+        while not training.done():
+            np.testing.assert_array_equal(model.predict_proba(x), alone)
+        training.result()

@@ -9,7 +9,7 @@ from vmt.errors import InputError
 from vmt.state import State
 from vmt.step import Setting
 
-CHOICES = ("auto", "eager", "compiled", "captured")
+ENGINES = ("auto", "eager", "compiled", "captured")
 # Compiling takes up to a minute once, and saves some 15 ms per iteration over replaying the plain step.
 WORTH_COMPILING = 2_000
 
@@ -23,8 +23,8 @@ def make_engine(
 ) -> Engine:
     """The engine for a run; ``iterations`` is the length of the whole run, if it is known, and ``say`` gets a line when
     something that takes long begins."""
-    if choice not in CHOICES:
-        raise InputError(f"engine={choice!r} is not one of {', '.join(CHOICES)}")
+    if choice not in ENGINES:
+        raise InputError(f"engine={choice!r} is not one of {', '.join(ENGINES)}")
     device = state.step.device
     if choice == "captured" and device.type != "cuda":
         raise InputError(

@@ -4,6 +4,7 @@ Weights are converted once per update instead of once per pass. The gradient by 
 library's spends much of its time on preparing and adding up, and cannot do several convolutions in one launch.
 """
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -23,28 +24,36 @@ ROWS, WARPS, STAGES = 64, 4, 3
 PROGRAMS_PER_PROCESSOR = 2
 # Rows and columns that a program takes at a time when the parts are added up.
 PARTS, COLUMNS = 8, 256
-# The bfloat16 copy of a weight, by the identity of the weight.
-_halves: dict[int, Tensor] = {}
+
+
+class Copies(threading.local):
+    """Those that the step of this thread has made."""
+
+    def __init__(self) -> None:
+        self.halves: dict[int, Tensor] = {}
+        """The bfloat16 copy of a weight, by the identity of the weight."""
+
+
+copies_made = Copies()
 
 
 @contextmanager
 def halved(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Within this context, while weights do not change, :func:`convolve` finds their copies."""
-    global _halves
     weights = {id(p): p.detach() for module in modules for p in module.parameters() if p.ndim == 4}
     copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights.values()]
     if copies:
         torch._foreach_copy_(copies, list(weights.values()))
-    before, _halves = _halves, dict(zip(weights, copies, strict=True))
+    before, copies_made.halves = copies_made.halves, dict(zip(weights, copies, strict=True))
     try:
         yield
     finally:
-        _halves = before
+        copies_made.halves = before
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """3×3 with padding 1, without bias."""
-    copy = _halves.get(id(weight))
+    copy = copies_made.halves.get(id(weight))
     if copy is None:
         return torch.nn.functional.conv2d(x, weight, padding=1)
     y: Tensor = Convolution.apply(x.to(torch.bfloat16), weight, copy)  # type: ignore[no-untyped-call]

@@ -3,6 +3,7 @@
 On a CUDA device they are the Triton kernels of :mod:`vmt.nets.kernels`; :func:`reference` is the same in PyTorch.
 """
 
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -213,22 +214,31 @@ def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, 
     return parts, -(-rows // (parts * tiles.rows)) * tiles.rows, block
 
 
-# Seeds drawn for a network call, and which of them are not yet used.
-_seeds: list[tuple[Tensor, int]] = []
 SEEDS_AT_ONCE = 4
+
+
+class Drawn(threading.local):
+    """Seeds for the network call that this thread is in."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[Tensor, int]] = []
+        """They, and which of them are not yet used."""
+
+
+drawn = Drawn()
 
 
 def forget_seeds() -> None:
     """At the start of a network call: what was drawn for another is not used for this one."""
-    _seeds.clear()
+    drawn.left.clear()
 
 
 def next_seed(device: str) -> tuple[Tensor, int]:
     """Seeds and which of them to take. Drawn a few at a time, and not taken apart: each of both is a launch."""
-    if not _seeds:
+    if not drawn.left:
         seeds = torch.ops.vmt.fresh_seeds(SEEDS_AT_ONCE, torch.device(device))
-        _seeds.extend((seeds, which) for which in range(SEEDS_AT_ONCE))
-    return _seeds.pop()
+        drawn.left.extend((seeds, which) for which in range(SEEDS_AT_ONCE))
+    return drawn.left.pop()
 
 
 @torch.library.custom_op("vmt::fresh_seeds", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))

@@ -5,6 +5,7 @@ be normalised with its own statistics, and only the clean target pass may move t
 into one batch is faster; :func:`passes` says where one ends and the next begins.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,27 +18,34 @@ from vmt.nets.fused import After, NormaliseActivate, forget_seeds, fusable
 from vmt.nets.instance import NormaliseImages, serves_images
 from vmt.widths import wide
 
-# What the current forward call holds: the sizes of its passes and which of them update running statistics.
-# None outside `passes`: one pass that updates, like any other BatchNorm.
-_sizes: tuple[int, ...] | None = None
-_updating: tuple[int, ...] = (0,)
-_together = False
-# Layers whose running statistics are yet to move, with the means and variances of all passes.
-_seen: list[tuple["BatchNorm", Tensor, Tensor]] = []
+
+class Call(threading.local):
+    """What the forward call that this thread is in holds."""
+
+    def __init__(self) -> None:
+        self.sizes: tuple[int, ...] | None = None
+        """Of its passes; None outside of :func:`passes`: one pass that updates, like any other BatchNorm."""
+        self.updating: tuple[int, ...] = (0,)
+        """The passes that move running statistics."""
+        self.seen: list[tuple[BatchNorm, Tensor, Tensor]] = []
+        """Layers whose running statistics are yet to move, with the means and variances of all passes."""
+        self.together = False
+
+
+call = Call()
 
 
 @contextmanager
 def passes(sizes: tuple[int, ...], updating: tuple[int, ...]) -> Iterator[None]:
     """Within this context a batch is a concatenation of passes of these sizes; those listed update statistics."""
-    global _sizes, _updating, _seen
-    before = _sizes, _updating, _seen
-    _sizes, _updating, _seen = sizes, updating, []
+    before = call.sizes, call.updating, call.seen
+    call.sizes, call.updating, call.seen = sizes, updating, []
     forget_seeds()
     try:
         yield
-        move_running_statistics(_seen, updating)
+        move_running_statistics(call.seen, updating)
     finally:
-        _sizes, _updating, _seen = before
+        call.sizes, call.updating, call.seen = before
         forget_seeds()
 
 
@@ -47,12 +55,11 @@ def normalised_together() -> Iterator[None]:
 
     For compilers, which fuse the formula into its neighbours. Run as it stands, it is slower than separate calls.
     """
-    global _together
-    before, _together = _together, True
+    before, call.together = call.together, True
     try:
         yield
     finally:
-        _together = before
+        call.together = before
 
 
 class BatchNorm(nn.Module):
@@ -75,12 +82,12 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        sizes = _sizes or (len(x),)
-        if _together and len(set(sizes)) == 1:
+        sizes = call.sizes or (len(x),)
+        if call.together and len(set(sizes)) == 1:
             return self.all_passes(x, len(sizes))
         if len(sizes) == 1:
-            return self.one_pass(x, update=0 in _updating)
-        chunks = [self.one_pass(chunk, i in _updating) for i, chunk in enumerate(torch.split(x, list(sizes)))]
+            return self.one_pass(x, update=0 in call.updating)
+        chunks = [self.one_pass(chunk, i in call.updating) for i, chunk in enumerate(torch.split(x, list(sizes)))]
         return torch.cat(chunks)
 
     def one_pass(self, x: Tensor, update: bool) -> Tensor:
@@ -103,27 +110,27 @@ class BatchNorm(nn.Module):
 
     def fuses(self, x: Tensor) -> bool:
         """Whether there are kernels that do the norm and what comes after it in one go, for as many samples as x."""
-        return self.training and fusable(x, len(self.weight), _sizes or (len(x),))
+        return self.training and fusable(x, len(self.weight), call.sizes or (len(x),))
 
     def activated(self, x: Tensor, after: After, bias: Tensor) -> Tensor:
         """The norm of x and what comes after it. ``bias`` is one that x should have had: the norm takes it out of
         every output, so it is added to the running mean alone."""
-        groups = len(_sizes or (len(x),))
-        if _sizes is None:
+        groups = len(call.sizes or (len(x),))
+        if call.sizes is None:
             forget_seeds()  # those left from another call may be from before the generator was seeded anew
         y: Tensor
         y, mean, var = NormaliseActivate.apply(x, self.weight, self.bias, groups, self.eps, after)  # type: ignore[no-untyped-call]
-        if _updating:
+        if call.updating:
             self.saw(mean + bias.detach(), var)
         return y
 
     def saw(self, mean: Tensor, var: Tensor) -> None:
         """Move the running statistics: at the end of :func:`passes`, all layers at once, or now."""
         seen = (self, mean, var)
-        if _sizes is None:
-            move_running_statistics([seen], _updating)
+        if call.sizes is None:
+            move_running_statistics([seen], call.updating)
         else:
-            _seen.append(seen)
+            call.seen.append(seen)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, eps={self.eps}, momentum={self.momentum}"

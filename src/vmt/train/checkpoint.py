@@ -83,6 +83,9 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[
 
 
 def flush(path: Path) -> None:
+    """To the disk, for a loss of power. Windows does so by itself and refuses folders."""
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

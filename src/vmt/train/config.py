@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
+from vmt.engine.choose import ENGINES
 from vmt.errors import InputError
 from vmt.validators import check_name
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-ENGINES = ("auto", "eager", "compiled", "captured")
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
 """The training loop: run the step, look at the model now and then, save, until the phases are done."""
 
+import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -64,6 +67,23 @@ class Outcome:
     """The network as it was at the best look, if one was to be kept."""
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
+    """Of several threads one runs and the others wait: draws come from torch's generator, which all of them share."""
+    lock = threading.RLock()
+
+    @wraps(run)
+    def in_turn(*args: P.args, **kwargs: P.kwargs) -> R:
+        with lock:
+            return run(*args, **kwargs)
+
+    return in_turn
+
+
+@one_at_a_time
 def train(
     task: Task,
     method: Method,
@@ -195,9 +215,10 @@ def next_stop(done: int, begin: int, phase: Phase, config: Config) -> int:
 
 def refuse_nonsense(metrics: dict[str, Any], step: int) -> None:
     for name, value in metrics.items():
-        if isinstance(value, float) and value != value:
+        if isinstance(value, float) and not math.isfinite(value):
+            what = "not a number" if math.isnan(value) else "infinite"
             raise InputError(
-                f"{name} is not a number since iteration {step}: lower the learning rate or the weights of the terms, "
+                f"{name} is {what} since iteration {step}: lower the learning rate or the weights of the terms, "
                 "or use --precision float32; the last checkpoint is from before."
             )
 

@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 
 class Progress:
-    """One bar per phase. Without ``show`` only warnings are printed."""
+    """One bar per phase. Without ``show`` nothing is printed."""
 
     def __init__(self, label: str = "", show: bool = True) -> None:
         self.visible, self.label = show, label
