@@ -162,7 +162,7 @@ def test_a_folder_with_spaces_can_be_copied_and_is_not_written_over(
     assert not said.out, "refused before anything is read"
 
 
-def test_a_run_begun_elsewhere_says_where_it_looked(
+def test_a_run_begun_elsewhere_finds_its_data_or_says_where_it_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "begun").mkdir()
@@ -170,6 +170,9 @@ def test_a_run_begun_elsewhere_says_where_it_looked(
     monkeypatch.chdir(tmp_path / "begun")
     assert vmt("train", "--source", "a", "--target", "a", "--out", "../run", *SHORT) == 0
     monkeypatch.chdir(tmp_path)
+    assert vmt("train", "--resume", "run") == 0
+    assert vmt("report", "run", "-o", "report.html") == 0
+    (tmp_path / "begun").rename(tmp_path / "moved")
     assert vmt("train", "--resume", "run") == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert f"a (--source) does not exist in {tmp_path}" in said

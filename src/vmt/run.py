@@ -9,7 +9,7 @@ model by that validator, ``model_best.safetensors``. ``.lock`` is locked while a
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,8 @@ def execute(
             check_same_data(out, print_of_data)
         else:
             made = environment(config.device)
-            start_folder(out, {**spec.to_dict(), "fingerprint": print_of_data, "environment": made})
+            known = {"fingerprint": print_of_data, "environment": made, "begun_in": str(Path.cwd())}
+            start_folder(out, {**spec.to_dict(), **known})
         outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
         summary = summarise(spec, outcome, out)
         if outcome.finished or outcome.notes.collapsed:
@@ -150,9 +151,28 @@ def read_run(out: Path) -> RunSpec:
     if not path.is_file():
         raise InputError(f"{out} is not the folder of a run (it has no {RUN}): give the folder that --out named.")
     try:
-        return RunSpec.from_dict(json.loads(path.read_text()))
+        record = json.loads(path.read_text())
+        spec = RunSpec.from_dict(record)
+        return replace(spec, data=found_again(spec.data, Path(record.get("begun_in", ""))))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
+
+
+def found_again(data: DataSpec, begun_in: Path) -> DataSpec:
+    """Paths that are relative to the folder where a run was begun, from wherever it is gone on with."""
+
+    def found(path: str | None) -> str | None:
+        if path is None or Path(path).exists() or not (begun_in / path).exists():
+            return path
+        return str(begun_in / path)
+
+    return replace(
+        data,
+        data=found(data.data),
+        source=found(data.source),
+        target=found(data.target),
+        target_test=found(data.target_test),
+    )
 
 
 def check_same_run(spec: RunSpec, asked: Mapping[str, Any]) -> None:

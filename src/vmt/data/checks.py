@@ -108,8 +108,8 @@ def _check_classes(source: Domain, target: Domain, classes: int | None) -> int:
         if 1 < len(present) < classes:
             absent = next(k for k in range(classes) if k not in present)
             raise InputError(
-                f"the labels of {source.name} reach {classes - 1} but none is {absent}: number the classes "
-                "from 0 without gaps, or give the number of classes."
+                f"the labels of {source.name} reach {classes - 1} but none is {absent}: number the classes from 0 "
+                "without gaps (or, from Python, name all of them with classes=)."
             )
     _check_label_range(source, source.y, classes)
     if len(present) < 2:

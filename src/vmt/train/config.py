@@ -58,6 +58,8 @@ class Config:
     """Show the log in TensorBoard too: event files in RUN/tensorboard. Needs vmt[tensorboard]."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.seed, int):
+            raise InputError(f"seed is {self.seed!r}: give a whole number.")
         for name in ("batch_size", "log_every", "evaluate_every", "checkpoint_every"):
             least = 2 if name == "batch_size" else 1
             if getattr(self, name) < least:

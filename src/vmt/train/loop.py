@@ -22,7 +22,7 @@ from vmt.method import Method, Phase
 from vmt.nets.staged import Staged
 from vmt.plan import reads_stream
 from vmt.state import build_state
-from vmt.train.checkpoint import load_latest, save_checkpoint
+from vmt.train.checkpoint import checkpoints, load_latest, save_checkpoint
 from vmt.train.collapse import collapse_in, unlearned
 from vmt.train.config import Config, torch_device
 from vmt.train.log import Log, plain
@@ -173,7 +173,7 @@ def train(
                 ran, done = stop - done, stop
                 if due(done, end, config.log_every, config.evaluate_every, config.checkpoint_every):
                     metrics = plain(engine.metrics())
-                    refuse_nonsense(metrics, done)
+                    refuse_nonsense(metrics, done, out is not None and bool(checkpoints(out / CHECKPOINTS)))
                     log.write({"step": done, "phase": phase.name, **metrics})
                 if due(done, end, config.evaluate_every):
                     target = look(phase, begin)
@@ -213,13 +213,13 @@ def next_stop(done: int, begin: int, phase: Phase, config: Config) -> int:
     return min(*stops, begin + phase.iterations)
 
 
-def refuse_nonsense(metrics: dict[str, Any], step: int) -> None:
+def refuse_nonsense(metrics: dict[str, Any], step: int, saved: bool) -> None:
     for name, value in metrics.items():
         if isinstance(value, float) and not math.isfinite(value):
             what = "not a number" if math.isnan(value) else "infinite"
             raise InputError(
                 f"{name} is {what} since iteration {step}: lower the learning rate or the weights of the terms, "
-                "or use --precision float32; the last checkpoint is from before."
+                f"or use --precision float32{'; the last checkpoint is from before' if saved else ''}."
             )
 
 

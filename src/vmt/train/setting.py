@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from vmt.data import Task
+from vmt.data.cores import usable_cores
 from vmt.draws import SeededDraws
 from vmt.engine.precision import bfloat16_helps
 from vmt.errors import InputError
@@ -73,7 +74,7 @@ def cpu_threads(config: Config, task: Task) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     small = config.batch_size * math.prod(sample_shape(task)) < SMALL_BATCH
-    torch.set_num_threads(config.threads or (1 if small else before))
+    torch.set_num_threads(min(config.threads, usable_cores()) or (1 if small else before))
     try:
         yield
     finally:
