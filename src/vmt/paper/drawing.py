@@ -66,7 +66,7 @@ def dot(colour: Any, marker: str, label: str) -> Any:
 
 
 def draw_norms(norms: Mapping[str, Mapping[str, Any] | None], title: str, out: Path) -> list[Path]:
-    """Mean over pairs, with the middle half shaded, against λ."""
+    """Mean and median over pairs, with the middle half shaded, against λ."""
     figure = new_figure((5.2, 3.9), title)
     axes = figure.subplots()
     plain_axes(axes)
@@ -74,7 +74,8 @@ def draw_norms(norms: Mapping[str, Mapping[str, Any] | None], title: str, out: P
         if values is None:
             axes.plot([], [], color=colour, label=f"{label} ({NOT_RUN})")
             continue
-        axes.plot(values["lambda"], values["mean"], color=colour, label=label)
+        axes.plot(values["lambda"], values["mean"], color=colour, label=f"{label}, mean")
+        axes.plot(values["lambda"], values["median"], color=colour, linestyle="--", label=f"{label}, median")
         axes.fill_between(
             values["lambda"], values["lower_quartile"], values["upper_quartile"], color=colour, alpha=0.15, linewidth=0
         )

@@ -153,16 +153,17 @@ def clouds(
 
 
 def norms(models: dict[str, Model], task: Task, samples: int, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Mean and quartiles over pairs of the target test set, for every λ."""
+    """Mean, median and quartiles over pairs of the target test set, for every λ."""
     target = some(tested(task)[1], samples)
     result = {}
     for label, model in models.items():
         say(f"gradient norms of {label}: {len(target)} pairs of {target.name}, {len(LAMBDAS)} values of λ")
         found = norms_of_network(model.network, target.x, model.preprocess)
-        low, high = found.quantile(torch.tensor([0.25, 0.75]), dim=1).tolist()
+        low, middle, high = found.quantile(torch.tensor([0.25, 0.5, 0.75]), dim=1).tolist()
         result[label] = {
             "lambda": list(LAMBDAS),
             "mean": found.mean(1).tolist(),
+            "median": middle,
             "lower_quartile": low,
             "upper_quartile": high,
             "pairs": len(target),
