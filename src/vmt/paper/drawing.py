@@ -82,7 +82,7 @@ def draw_norms(norms: Mapping[str, Mapping[str, Any] | None], title: str, out: P
     axes.set_xlabel("λ in λ x_i + (1 − λ) x_j")
     axes.set_ylabel("gradient norm of the probabilities")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=9)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return save(figure, out)
 
 

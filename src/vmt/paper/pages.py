@@ -31,8 +31,7 @@ FIGURES: dict[str, tuple[str, str, str]] = {
         "x_j, for 1,000 random pairs of the SVHN test set: mean, median and middle half. The paper does not say which "
         "norm it took of a classifier of ten outputs, nor whether with instance norm; this norm is ours, and these are "
         "the runs with it, VMT with warm-up. The paper sees much smaller norms with VMT than with VADA. Here that is "
-        "so near the samples, and of the median everywhere; in the middle the mean, which few pairs dominate, is not "
-        "smaller.",
+        "so at the samples and near them, and in the middle they are alike. Few pairs dominate the mean.",
         "gradient-norms --data DATA --samples 1000",
     ),
     "gradient-norms-no-instance-norm": (
