@@ -14,6 +14,7 @@ import vmt
 from vmt.cli import data, demo, evaluate, export, inspect, paper, predict, report, select, train
 from vmt.engine import bench
 from vmt.errors import InputError
+from vmt.train.progress import STDERR
 
 EXAMPLES = """examples:
   vmt demo                                    see it work: a small real task, a few minutes on a CPU
@@ -53,13 +54,22 @@ def show_warning(
 ) -> None:
     """A warning of this package as a sentence, without the line of code that it comes from."""
     if Path(vmt.__file__).parent in Path(filename).parents:
-        print(f"vmt: {str(message).rstrip('.')}.", file=sys.stderr)
+        print(f"vmt: {str(message).rstrip('.')}.", file=STDERR)
     else:
         others(message, category, filename, *rest)
 
 
+def open_closed_streams() -> None:
+    """Or a file of a run would be given the number of a stream that was closed (``2>&-``), and what libraries write to
+    that stream would end up in the file."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (until the process ends)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command; bad input ends in one sentence and exit code 2."""
+    open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         # Where output is not in Unicode, as on Windows when it goes to a file, a λ must not end a run.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -69,14 +79,14 @@ def main(argv: list[str] | None = None) -> int:
             warnings.showwarning = partial(show_warning, warnings.showwarning)
             return int(arguments.run(arguments))
     except InputError as error:
-        print(f"vmt: {error}", file=sys.stderr)
+        print(f"vmt: {error}", file=STDERR)
         return 2
     except BrokenPipeError:
         # The reader went away (`vmt predict … | head`): not an error, but stdout must not be flushed again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("vmt: interrupted.", file=sys.stderr)
+        print("vmt: interrupted.", file=STDERR)
         return 130
 
 

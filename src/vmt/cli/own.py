@@ -16,6 +16,7 @@ from vmt.methods import METHODS, dirt_t
 from vmt.recipes import Recipe
 from vmt.run import DataSpec
 from vmt.train.config import Config
+from vmt.train.progress import STDOUT
 from vmt.train.setting import sample_shape
 
 FEW = 8
@@ -70,9 +71,8 @@ def check_places(data: DataSpec) -> None:
 
 def voice(method: str) -> Callable[[str], None]:
     """Prints notes, and does not promise for a method what the method does not keep."""
-    if method != "target_only":
-        return print
-    return lambda note: print(note.replace(EVALUATION_ONLY, "target_only trains on target labels"))
+    promise = EVALUATION_ONLY if method != "target_only" else "target_only trains on target labels"
+    return lambda note: print(note.replace(EVALUATION_ONLY, promise), file=STDOUT)
 
 
 def size_from(sides: Sequence[int] | None) -> tuple[int, int] | None:

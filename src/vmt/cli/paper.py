@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from vmt.paper.together import fill_together, side_by_side
 from vmt.run import RUN
 from vmt.train.checkpoint import write_atomically, writing
 from vmt.train.config import torch_device
+from vmt.train.progress import STDERR
 
 EXAMPLES = """examples:
   vmt paper list                                        the tables; vmt paper list TABLE: its runs and how they stand
@@ -194,4 +194,4 @@ def print_table(table: Table, arguments: argparse.Namespace) -> None:
 
 
 def to_stderr(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+    print(sentence, file=STDERR, flush=True)

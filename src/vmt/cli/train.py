@@ -22,7 +22,7 @@ from vmt.nets.spec import NETS, NetSpec
 from vmt.recipes import PAPER, Recipe, recipe_for, with_settings
 from vmt.run import BEST, RUN, DataSpec, RunSpec, check_same_run, execute, read_run
 from vmt.train.config import Config
-from vmt.train.progress import Progress
+from vmt.train.progress import STDOUT, Progress
 
 EXAMPLES = """examples:
   vmt train digits                                        the embedded task, no download
@@ -111,9 +111,9 @@ def run(arguments: argparse.Namespace) -> int:
     spec, task, out = go_on(arguments) if resuming else begin(arguments)
     with closing(Progress()) as progress:  # or a bar would be drawn over the sentence that ends a run
         summary = execute(spec, task, out, resuming, progress)
-    print(sentence(summary))
+    print(sentence(summary), file=STDOUT)
     if arguments.json:
-        print(json.dumps(summary))
+        print(json.dumps(summary), file=STDOUT)
     return 0 if summary["finished"] or summary["collapsed"] else 130
 
 
@@ -129,7 +129,7 @@ def begin(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     config = replace(recipe.config, **given(arguments, CONFIG))
     recipe = replace(recipe, config=config, target_labels=data.use_target_labels)
     if data.task is None:
-        print(*choices(recipe, task), sep="\n")
+        print(*choices(recipe, task), sep="\n", file=STDOUT)
     spec = RunSpec(data, recipe)
     return spec, task, arguments.out or default_folder(spec)
 

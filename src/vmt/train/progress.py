@@ -1,9 +1,38 @@
 """What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere."""
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 from tqdm import tqdm
+
+
+class Words:
+    """``sys.stderr`` or ``sys.stdout`` of the moment, or nowhere if it was closed, its reader went away, its terminal
+    is gone or its disk is full: a run goes on unheard."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError, AttributeError):
+            getattr(sys, self.name).write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError, AttributeError):
+            getattr(sys, self.name).flush()
+
+    def isatty(self) -> bool:
+        with suppress(ValueError, AttributeError):
+            return bool(getattr(sys, self.name).isatty())
+        return False
+
+    def __getattr__(self, name: str) -> Any:  # fileno and encoding, which tqdm asks for
+        return getattr(getattr(sys, self.name), name)
+
+
+STDERR, STDOUT = Words("stderr"), Words("stdout")
 
 
 class Progress:
@@ -18,8 +47,9 @@ class Progress:
         if self.visible:
             text = f"{self.label or phase}"
             # On a terminal a live bar; in a file or a pipe a line now and then.
-            patience = 0.1 if sys.stderr.isatty() else 15.0
-            self.bar = tqdm(total=total, initial=done, desc=text, unit="it", mininterval=patience, dynamic_ncols=True)
+            patience = 0.1 if STDERR.isatty() else 15.0
+            about: dict[str, Any] = {"total": total, "initial": done, "desc": text, "unit": "it", "file": STDERR}
+            self.bar = tqdm(**about, mininterval=patience, dynamic_ncols=True)
 
     def advance(self, steps: int) -> None:
         if self.bar is not None:
@@ -32,7 +62,7 @@ class Progress:
 
     def say(self, sentence: str) -> None:
         if self.visible and sentence:
-            tqdm.write(sentence, file=sys.stderr)
+            tqdm.write(sentence, file=STDERR)
 
     def close(self) -> None:
         if self.bar is not None:
