@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.data import Domain, Preprocess
+from vmt.nets.staged import evaluating
 
 BATCH = 1000
 
@@ -30,12 +31,10 @@ class Judgement:
 
 @torch.inference_mode()
 def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
-    """Logits of stored samples, in evaluation mode, batch by batch; the network's mode is put back."""
-    was_training = network.training
-    network.eval()
+    """Logits of stored samples, in evaluation mode, batch by batch; the mode of each layer is put back."""
     device = next(network.parameters()).device
-    parts = [network(preprocess(part.to(device)))["logits"].float() for part in torch.split(x, BATCH)]
-    network.train(was_training)
+    with evaluating(network):
+        parts = [network(preprocess(part.to(device)))["logits"].float() for part in torch.split(x, BATCH)]
     return torch.cat(parts)
 
 

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from vmt.draws import key
 from vmt.method import Copy, Discriminator, Method, Network
+from vmt.nets.fitted import fitted
 from vmt.nets.mlp import discriminator
-from vmt.nets.staged import Staged
+from vmt.nets.staged import Staged, evaluating
 from vmt.optim import AdamState
 
 NetworkFactory = Callable[[], Staged]
@@ -58,12 +59,12 @@ def build_state(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key(seed, f"initialise/{name}") >> 1)
             if isinstance(role, Network):
-                module = network().part(role.after, role.until)
+                module = fitted(network(), shape, device).part(role.after, role.until)
             elif isinstance(role, Discriminator):
                 module = discriminator(features_of(roles[role.of], shape, role.tap), role.hidden)
             else:
                 module = copy.deepcopy(roles[role.of])
-        roles[name] = module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        roles[name] = module.to(device)
         if isinstance(role, Copy):
             roles[name].requires_grad_(False)
             if role.shared_statistics:
@@ -88,8 +89,7 @@ def share_buffers(of: nn.Module, into: nn.Module) -> None:
 @torch.no_grad()
 def features_of(module: Staged, shape: tuple[int, ...], tap: str) -> int:
     """How many values a network produces at a tap for one sample."""
-    module.eval()
     device = next(module.parameters()).device
-    taps: dict[str, Tensor] = module(torch.zeros(2, *shape, device=device), exit=tap)
-    module.train()
+    with evaluating(module):
+        taps: dict[str, Tensor] = module(torch.zeros(2, *shape, device=device), exit=tap)
     return taps[tap][0].numel()

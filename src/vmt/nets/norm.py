@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vmt.errors import InputError
 from vmt.nets.fused import After, NormaliseActivate, forget_seeds, fusable
 from vmt.nets.instance import NormaliseImages, serves_images
 from vmt.widths import wide
@@ -83,6 +84,11 @@ class BatchNorm(nn.Module):
         if not self.training:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         sizes = call.sizes or (len(x),)
+        if len(sizes) > 1 and sum(sizes) != len(x):
+            raise InputError(
+                f"a batch norm sees {len(x)} rows for {sum(sizes)} samples, so that it cannot keep passes apart: set "
+                "one_by_one of the network to True."
+            )
         if call.together and len(set(sizes)) == 1:
             return self.all_passes(x, len(sizes))
         if len(sizes) == 1:

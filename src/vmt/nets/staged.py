@@ -1,8 +1,11 @@
 """A network as named stages, so that a pass can enter and leave it at any of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from torch import Tensor, nn
+
+from vmt.errors import InputError
 
 INPUT = "input"
 
@@ -32,17 +35,33 @@ class Staged(nn.Module):
 
     def forward(self, x: Tensor, entry: str = INPUT, exit: str | None = None) -> dict[str, Tensor]:
         """Run from the tap ``entry`` to the tap ``exit`` (default: the last) and return every tap on the way."""
-        names = self.taps
-        first = 0 if entry == INPUT else names.index(entry) + 1
-        last = len(names) if exit is None else names.index(exit) + 1
         outputs = {}
-        for name in names[first:last]:
+        for name in self.between(entry, exit):
             x = outputs[name] = self.stages[name](x)
         return outputs
 
     def part(self, after: str = INPUT, until: str | None = None) -> "Staged":
         """The stages after one tap and up to another, as a network of their own (sharing the modules)."""
+        return Staged({name: self.stages[name] for name in self.between(after, until)}, self.one_by_one)
+
+    def between(self, after: str, until: str | None) -> tuple[str, ...]:
+        """The taps after one and up to another."""
         names = self.taps
+        for tap in (after, until):
+            if tap not in (INPUT, None, *names):
+                raise InputError(f"the network has no tap {tap!r}, only {', '.join(names)}: name one of them.")
         first = 0 if after == INPUT else names.index(after) + 1
         last = len(names) if until is None else names.index(until) + 1
-        return Staged({name: self.stages[name] for name in names[first:last]}, self.one_by_one)
+        return names[first:last]
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards each layer is again in its own, which need not be that of the whole."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
