@@ -1,6 +1,6 @@
 """Synthetic Digits, re-created: the published set cannot be had everywhere, and this one is drawn from fonts at hand.
 
-It is a re-creation and called so wherever it is named: in its files, in the name of its domain, in its task.
+It is a re-creation and called so wherever it is named: in its files and in the name of its domain.
 """
 
 from __future__ import annotations
