@@ -15,11 +15,11 @@ from vmt.data import Domain
 from vmt.draws import SeededDraws, seed_layers
 from vmt.errors import InputError
 from vmt.events import run_events
-from vmt.method import Adam, Method, Network, Phase, Term, Update
+from vmt.method import Adam, Copy, Discriminator, Method, Network, Phase, Role, Term, Update
 from vmt.nets import mlp
 from vmt.state import State, build_state
 from vmt.step import Setting, step
-from vmt.views import Batch, View
+from vmt.views import Batch, Joined, Labels, View
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -141,4 +141,42 @@ def test_mistakes_in_a_method_of_ones_own_are_named() -> None:
         trained(agreement(torch.square))
     with pytest.raises(InputError, match="the stream 'tarjet', but there are only 'source', 'target'"):
         trained(agreement(per_example, "tarjet"))
+    with pytest.raises(InputError, match="'own' reads a Tap: give a tuple of nodes"):
+        Term("own", per_example, view.logits)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="terms of update 'u' is a list: give a tuple"):
+        Update("u", ("classifier",), [Term("own", per_example, (view.logits,))])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'u' optimises nothing"):
+        Update("u", (), ())
+    with pytest.raises(InputError, match="'u' is repeated 0 times"):
+        Update("u", ("classifier",), (), repeats=0)
     assert trained(agreement(per_example)).step == 2
+
+
+def own(*updates: Update, **roles: Role) -> Method:
+    made = {"classifier": Network(), **roles}
+    return Method("own", made, (Phase("p", updates, iterations=1),), ("classifier",))
+
+
+def test_updates_and_roles_that_do_not_fit_together_are_named() -> None:
+    term = Term("L_c", losses.conditional_entropy, (View("classifier", Batch("target"), statistics=True).logits,))
+    update = Update("u", ("classifier",), (term,))
+    with pytest.raises(InputError, match="phase 'p' has two updates 'u'"):  # which would see the same batches
+        own(update, update)
+    with pytest.raises(InputError, match="uses the batch of 'w', which is no update before it"):
+        own(replace(update, batch="w"), replace(update, name="w"))
+    with pytest.raises(InputError, match="the role 'ema' is made from 'teacher', which is no role before it"):
+        own(update, ema=Copy("teacher"), teacher=Copy("classifier"))
+    with pytest.raises(InputError, match="no term of update 'u' depends on the weights of the role 'd'"):
+        trained(own(replace(update, optimises=("classifier", "d")), d=Discriminator()))
+
+    with pytest.raises(InputError, match="optimises the role 'classifier', which has no weights that may change"):
+        build_state(own(update), lambda: mlp((2,), CLASSES).requires_grad_(False), (2,), 0, CPU)
+
+
+def test_labels_below_other_nodes_are_seen() -> None:
+    """Who reads a stream's labels gets them; everybody else's streams have none."""
+    both = Joined((Labels(Batch("source")), Labels(Batch("target"))))
+    logits = View("classifier", Joined((Batch("source"), Batch("target")))).logits
+    method = own(Update("u", ("classifier",), (Term("L_y", losses.source_cross_entropy, (logits, both)),)))
+    assert method.reads_labels_of("target")
+    assert not method.reads_labels_of("labelled target")

@@ -32,6 +32,8 @@ class Term:
     weight: Number = 1.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.reads, tuple):
+            raise InputError(f"the term {self.name!r} reads a {type(self.reads).__name__}: give a tuple of nodes.")
         for node in self.reads:
             if isinstance(node, View):
                 raise InputError(f"the term {self.name!r} reads a View: read one of its taps, such as view.logits.")
@@ -90,6 +92,15 @@ class Update:
     batch: str | None = None
     """The name of an earlier update whose batch this one uses again; None draws a fresh one."""
     repeats: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("optimises", "terms", "averages", "keep"):
+            if not isinstance(given := getattr(self, name), tuple):
+                raise InputError(f"{name} of update {self.name!r} is a {type(given).__name__}: give a tuple.")
+        if not self.optimises:
+            raise InputError(f"update {self.name!r} optimises nothing: name one or more roles.")
+        if self.repeats < 1:
+            raise InputError(f"update {self.name!r} is repeated {self.repeats} times: give 1 or more.")
 
 
 @dataclass(frozen=True)
@@ -173,7 +184,16 @@ class Method:
     """The roles that, applied one after the other, predict."""
 
     def __post_init__(self) -> None:
+        made: list[str] = []
+        for name, maker in self.roles.items():
+            if not isinstance(maker, Network) and maker.of not in made:
+                raise InputError(
+                    f"method {self.name!r}: the role {name!r} is made from {maker.of!r}, which is no role before it: "
+                    "put that one first."
+                )
+            made.append(name)
         for phase in self.phases:
+            self._check_names(phase)
             for event in phase.events:
                 self._check_roles(f"an event of phase {phase.name!r}", (event.action.of, event.action.into))
             for update in phase.updates:
@@ -186,6 +206,19 @@ class Method:
                             f"method {self.name!r}: update {update.name!r} optimises the role {role!r}, which is a copy"
                         )
         self._check_roles("the predictor", self.predictor)
+
+    def _check_names(self, phase: Phase) -> None:
+        """Draws and optimiser moments go by the names of updates."""
+        before: list[str] = []
+        for update in phase.updates:
+            if update.name in before:
+                raise InputError(f"the phase {phase.name!r} has two updates {update.name!r}: give each its own name.")
+            if update.batch is not None and update.batch not in before:
+                raise InputError(
+                    f"update {update.name!r} uses the batch of {update.batch!r}, which is no update before it in the "
+                    f"phase {phase.name!r}: name one that is, or leave batch out."
+                )
+            before.append(update.name)
 
     def _check_roles(self, where: str, names: Iterable[str]) -> None:
         for name in names:
@@ -225,12 +258,12 @@ class Method:
             yield from phase.updates
 
     def reads_labels_of(self, stream: str) -> bool:
-        return any(
-            isinstance(node, Labels) and node.batch.stream == stream
-            for update in self.updates()
-            for term in update.terms
-            for node in term.reads
-        )
+        """Whether any term does, itself or through the nodes that it reads."""
+
+        def below(node: Node) -> bool:
+            return (isinstance(node, Labels) and node.batch.stream == stream) or any(map(below, node.reads))
+
+        return any(below(node) for update in self.updates() for term in update.terms for node in term.reads)
 
 
 def averaged(phase: Phase, decay: float, most: bool = False) -> Phase:

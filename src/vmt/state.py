@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.draws import key
+from vmt.errors import InputError
 from vmt.method import Copy, Discriminator, Method, Network
 from vmt.nets.fitted import fitted
 from vmt.nets.mlp import discriminator
@@ -77,6 +78,12 @@ def build_state(
 def fresh_optimisers(method: Method, state: State) -> dict[str, AdamState]:
     """One per update and role. A later phase whose update has the name of an earlier one goes on with its moments."""
     named = {f"{update.name}/{role}": role for update in method.updates() for role in update.optimises}
+    for role in named.values():
+        if not state.parameters((role,)):
+            raise InputError(
+                f"method {method.name!r} optimises the role {role!r}, which has no weights that may change: let some "
+                "of them require a gradient."
+            )
     return {name: AdamState(state.parameters((role,))) for name, role in named.items()}
 
 

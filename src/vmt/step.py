@@ -76,7 +76,13 @@ def apply(update: Update, planned: tuple[Pass, ...], state: State, setting: Sett
     left = iter(found)
     for role in update.optimises:
         own = state.parameters((role,))
-        state.optimisers[f"{update.name}/{role}"].step_(own, list(islice(left, len(own))), update.optimiser, lr)
+        gradients = list(islice(left, len(own)))
+        if all(gradient is None for gradient in gradients):
+            raise InputError(
+                f"no term of update {update.name!r} depends on the weights of the role {role!r}, which it optimises: "
+                "add such a term, or take the role out of optimises."
+            )
+        state.optimisers[f"{update.name}/{role}"].step_(own, gradients, update.optimiser, lr)
     for average in update.averages:
         live = [p.detach() for p in state.roles[average.of].parameters()]
         torch._foreach_lerp_(list(state.roles[average.into].parameters()), live, 1 - average.decay)
