@@ -24,6 +24,7 @@ from vmt.recipes import Recipe
 from vmt.train.checkpoint import write_atomically
 from vmt.train.claim import claimed
 from vmt.train.config import Config
+from vmt.train.interrupt import interruptible
 from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
@@ -96,7 +97,7 @@ def execute(
             save_model(copy.deepcopy(network), out / f"model_{phase}.safetensors", {"run": str(out), "phase": phase})
 
     config = spec.recipe.config
-    with claimed(out):
+    with interruptible(), claimed(out):  # a polite kill while the results are written waits
         if resume:
             check_same_data(out, print_of_data)
         else:

@@ -12,6 +12,7 @@ from vmt.figures import draw_comparison
 from vmt.recipes import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS, Recipe, digits
 from vmt.run import CURVES, MODEL, DataSpec, RunSpec, execute
 from vmt.train.checkpoint import write_atomically
+from vmt.train.interrupt import interruptible
 from vmt.train.log import LOG, read_log
 from vmt.train.progress import Progress
 
@@ -48,12 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     data = DataSpec("digits")
     task = load(data)
     summaries = {}
-    for name, label in NAMES.items():
-        recipe = with_lengths(digits(name, dirt_t=name == "vmt"), first, refine, arguments)
-        summaries[name] = execute(RunSpec(data, recipe), task, out / name, progress=Progress(label))
-        if not summaries[name]["finished"]:
-            print(f"Interrupted; what was done is in {out}.")
-            return 130
+    with interruptible() as interrupted:
+        for name, label in NAMES.items():
+            recipe = with_lengths(digits(name, dirt_t=name == "vmt"), first, refine, arguments)
+            summaries[name] = execute(RunSpec(data, recipe), task, out / name, progress=Progress(label))
+            if interrupted() or not summaries[name]["finished"]:
+                print(f"Interrupted; what was done is in {out}.")
+                return 130
     table = {
         "source only": summaries["source_only"]["target_accuracy"],
         "VMT": summaries["vmt"]["phases"]["vmt"],

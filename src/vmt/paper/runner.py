@@ -16,6 +16,7 @@ from vmt.paper.results import is_done, write_result
 from vmt.run import RUN, SUMMARY, DataSpec, RunSpec, execute, read_run
 from vmt.train.checkpoint import checkpoints
 from vmt.train.claim import InUse, claimed
+from vmt.train.interrupt import interruptible
 from vmt.train.loop import CHECKPOINTS
 from vmt.train.progress import Progress
 
@@ -64,40 +65,44 @@ def fill(
     complaints: dict[str, str] = {}
     busy: set[str] = set()
     tasks: dict[str, Task] = {}
-    while True:
-        left = missing(queue, places)
-        passed_over = busy | complaints.keys()
-        stage = next((each for each in left if not {each.run, each.experiment.task} & passed_over), None)
-        if stage is None:
-            break
-        seconds = None if deadline is None else deadline - time.monotonic()
-        if seconds is not None and seconds <= 0:
-            say(f"The time is up; {len(left)} stages are missing. The same command goes on.")
-            break
-        at_fault = stage.experiment.task
-        try:
-            with claimed(places.runs / stage.run):
-                if is_done(places.results, stage):
-                    continue  # since the look above
-                spec = DataSpec(stage.experiment.task, places.data)
-                if spec.name not in tasks:
-                    tasks = {}  # the set before makes room first
-                    tasks[spec.name] = load(spec)
-                at_fault = stage.run
-                say(f"[{wanted - len(left) + 1}/{wanted}] {stage}")
-                task = tasks[spec.name]
-                got_there = carry_out(stage, spec, task, places, seconds, changes, say, new_progress)
-        except InUse:
-            busy.add(stage.run)
-            continue
-        except InputError as error:
-            complaints[at_fault] = str(error)
-            continue
-        gc.collect()  # graphs and their memory are held in cycles
-        busy.clear()  # who was at a run may have come to its end, or to grief
-        if not got_there:
-            say(f"Stopped; {len(left)} stages are missing. The same command goes on.")
-            break
+    with interruptible() as interrupted:
+        while True:
+            left = missing(queue, places)
+            passed_over = busy | complaints.keys()
+            stage = next((each for each in left if not {each.run, each.experiment.task} & passed_over), None)
+            if stage is None:
+                break
+            if interrupted():
+                say(f"Stopped; {len(left)} stages are missing. The same command goes on.")
+                break
+            seconds = None if deadline is None else deadline - time.monotonic()
+            if seconds is not None and seconds <= 0:
+                say(f"The time is up; {len(left)} stages are missing. The same command goes on.")
+                break
+            at_fault = stage.experiment.task
+            try:
+                with claimed(places.runs / stage.run):
+                    if is_done(places.results, stage):
+                        continue  # since the look above
+                    spec = DataSpec(stage.experiment.task, places.data)
+                    if spec.name not in tasks:
+                        tasks = {}  # the set before makes room first
+                        tasks[spec.name] = load(spec)
+                    at_fault = stage.run
+                    say(f"[{wanted - len(left) + 1}/{wanted}] {stage}")
+                    task = tasks[spec.name]
+                    got_there = carry_out(stage, spec, task, places, seconds, changes, say, new_progress)
+            except InUse:
+                busy.add(stage.run)
+                continue
+            except InputError as error:
+                complaints[at_fault] = str(error)
+                continue
+            gc.collect()  # graphs and their memory are held in cycles
+            busy.clear()  # who was at a run may have come to its end, or to grief
+            if not got_there:
+                say(f"Stopped; {len(left)} stages are missing. The same command goes on.")
+                break
     left = missing(queue, places)
     return Filled(wanted - len(left), len(left), list(complaints.values()))
 
@@ -141,7 +146,12 @@ def carry_out(
 def finished_summary(folder: Path) -> dict[str, Any] | None:
     """The summary of a run that has come to its end."""
     path = folder / SUMMARY
-    summary: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"finished": False}
+    try:
+        summary: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {"finished": False}
+        if summary["finished"]:
+            summary["phases"].keys(), summary["clock"], summary["seconds"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} cannot be read: remove {folder}, and run its table again.") from error
     return summary if summary["finished"] else None
 
 

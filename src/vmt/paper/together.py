@@ -13,6 +13,7 @@ from typing import Any
 
 from vmt.paper.experiment import Stage
 from vmt.paper.runner import Filled, Load, Places, Say, fill, missing
+from vmt.train.interrupt import handled
 from vmt.train.progress import Lines
 
 
@@ -25,16 +26,20 @@ def fill_together(
     start = get_context("spawn")  # a CUDA device cannot be used after a fork
     workers: list[SpawnProcess] = []
     words: list[Connection] = []
-    for _ in range(places.at_once):
-        ours, theirs = start.Pipe(duplex=False)
-        workers.append(start.Process(target=work, args=(theirs, queue, load, places, budget, changes, say)))
-        workers[-1].start()
-        theirs.close()
-        words.append(ours)
     complaints: dict[str, None] = {}
     with stoppable(workers) as stopped:
+        while len(workers) < places.at_once and not stopped:
+            ours, theirs = start.Pipe(duplex=False)
+            worker = start.Process(target=work, args=(theirs, queue, load, places, budget, changes, say))
+            worker.start()
+            workers.append(worker)
+            theirs.close()
+            words.append(ours)
+        if stopped:  # the last one may have begun just then
+            for worker in workers:
+                worker.terminate()
         for worker, connection in zip(workers, words, strict=True):
-            with suppress(EOFError):  # it ended without a word
+            with suppress(EOFError, OSError):  # it ended without a word
                 complaints |= dict.fromkeys(connection.recv().complaints)
             worker.join()
             if worker.exitcode and not stopped:
@@ -69,27 +74,20 @@ def end_with_parent() -> None:
 
 @contextmanager
 def stoppable(workers: Sequence[SpawnProcess]) -> Iterator[list[int]]:
-    """Ctrl-C and a polite kill stop the workers, who save first; the second time they are not waited for. Yields the
-    signals that came."""
+    """Ctrl-C, a polite kill and a closed terminal stop the workers, who save first; after a second Ctrl-C they are not
+    waited for. Yields the signals that came."""
     came: list[int] = []
 
     def stop(number: int, frame: object) -> None:
         for worker in workers:
-            if came:
+            if came and number == signal.SIGINT:
                 worker.kill()
             else:
                 worker.terminate()
         came.append(number)
 
-    try:
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread, which alone may set handlers
-        before = {}
-    try:
+    with handled(stop):
         yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def ended_badly(code: int) -> str:

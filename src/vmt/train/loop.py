@@ -1,11 +1,9 @@
 """The training loop: run the step, look at the model now and then, save, until the phases are done."""
 
 import math
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -25,6 +23,7 @@ from vmt.state import build_state
 from vmt.train.checkpoint import checkpoints, load_latest, save_checkpoint
 from vmt.train.collapse import collapse_in, unlearned
 from vmt.train.config import Config, torch_device
+from vmt.train.interrupt import interruptible
 from vmt.train.log import Log, plain
 from vmt.train.progress import Progress
 from vmt.train.setting import chosen_precision, cpu_threads, make_setting, predictor_of, sample_shape
@@ -186,8 +185,9 @@ def train(
                 if due(done, end, config.evaluate_every):
                     notes.clock.append((done, round(notes.seconds, 2)))
                 steps_per_chunk = max(1, int(CHUNK * ran / spent))
-                stopping = interrupted() or bool(notes.collapsed and config.stop_on_collapse)
-                stopping |= deadline is not None and time.monotonic() > deadline and done < method.iterations
+                stopping = bool(notes.collapsed and config.stop_on_collapse)
+                if done < method.iterations:  # else nothing is left to stop
+                    stopping |= interrupted() or (deadline is not None and time.monotonic() > deadline)
                 if stopping or due(done, end, config.checkpoint_every):
                     save()
                 progress.advance(ran)
@@ -226,24 +226,3 @@ def refuse_nonsense(metrics: dict[str, Any], step: int, saved: bool) -> None:
 def largest_class(source: Domain) -> float:
     assert source.y is not None
     return float(source.y.bincount().max()) / len(source)
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and a polite kill end the run at the next chunk, with a checkpoint, instead of anywhere."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: object) -> None:
-        if asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread, which alone may set handlers
-        before = {}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
