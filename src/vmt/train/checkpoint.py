@@ -7,6 +7,7 @@ has a predecessor.
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -67,19 +68,34 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         try:
-            write_atomically(aside / WEIGHTS, save(roles))
-            torch.save({"tensors": rest, "notes": dict(notes)}, aside / STATE)
-            sums = {name: checksum(aside / name) for name in (WEIGHTS, STATE)}
+            parts = {WEIGHTS: save(roles), STATE: saved({"tensors": rest, "notes": dict(notes)})}
+            for name, content in parts.items():
+                write_atomically(aside / name, content)
+            sums = {name: hashlib.sha256(content).hexdigest() for name, content in parts.items()}
             write_atomically(aside / MANIFEST, json.dumps({"step": step, "sha256": sums}).encode())
-            flush(aside / STATE)
             flush(aside)
             shutil.rmtree(final, ignore_errors=True)
             aside.replace(final)
             flush(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    for old in checkpoints(folder)[KEEP:]:
+    for old in outdated(folder, final):
         shutil.rmtree(old, ignore_errors=True)
+
+
+def saved(state: dict[str, Any]) -> bytes:
+    """``torch.save`` to memory: to a disk that is full it fails with an error of its own, not with the system's."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def outdated(folder: Path, newest: Path) -> list[Path]:
+    """What a new checkpoint makes useless: those before the last two, the damaged ones from after it that the run went
+    back from, and what kills in the middle of a write have left."""
+    whole = checkpoints(folder)
+    later = [path for path in whole if path.name > newest.name]
+    return [*later, *whole[len(later) + KEEP :], *folder.glob(f".{PREFIX}*")]
 
 
 def flush(path: Path) -> None:

@@ -1,6 +1,7 @@
 """The run's log: one JSON object a line, every loss part and health figure."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,13 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All whole records; a line cut short by a kill is left out."""
+    """All whole records; a line that a kill cut short, or that is damaged, is left out."""
     records = []
-    for line in path.read_text().splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    for line in path.read_bytes().split(b"\n"):
+        with suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                records.append(record)
     return records
 
 

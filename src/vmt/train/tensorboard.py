@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.errors import InputError
+from vmt.train.checkpoint import writing
 
 FOLDER = "tensorboard"
 EVENTS = "events.out.tfevents.*"
@@ -24,18 +25,20 @@ class Mirror:
         self.writer: Any = None
 
     def restart(self, records: Sequence[Mapping[str, Any]]) -> None:
-        for old in self.folder.glob(EVENTS):
-            old.unlink()
-        self.writer = summary_writer()(str(self.folder))
-        for record in records:
-            self._add(record)
-        self.writer.flush()
+        with writing(self.folder):
+            for old in self.folder.glob(EVENTS):
+                old.unlink()
+            self.writer = summary_writer()(str(self.folder))
+            for record in records:
+                self._add(record)
+            self.writer.flush()
 
     def write(self, record: Mapping[str, Any]) -> None:
         if self.writer is None:
             self.restart(())
-        self._add(record)
-        self.writer.flush()
+        with writing(self.folder):
+            self._add(record)
+            self.writer.flush()
 
     def _add(self, record: Mapping[str, Any]) -> None:
         for name, value in scalars(record):
