@@ -1,10 +1,12 @@
 """The engines on a CPU: the loop they share, the traced step, and what happens when something cannot be done."""
 
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -161,6 +163,23 @@ def test_module_that_looks_at_values_is_not_compiled_but_runs() -> None:
     reference.engine("eager").run(reference.method.phases[0], 0, 1, 0)
     for name, tensor in tensors(reference).items():
         assert torch.equal(tensor, tensors(work)[name]), f"the failed attempt left a trace in {name}"
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand], ids=["Python", "NumPy"])
+def test_a_network_that_draws_without_torch_is_not_recorded(draw: Callable[[], float]) -> None:
+    """Its draws would be the same at every step."""
+
+    class Skipping(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if draw() < 0.5 else x.tanh()
+
+    work = small()
+    for role in ("classifier", "ema"):
+        work.state.roles[role].stages["hidden"].append(Skipping())
+    engine = make_engine("compiled", work.state, work.setting, 0)
+    engine.run(work.method.phases[0], 0, 1, 0)
+    assert engine.name == "eager"
+    assert "could not be compiled: it draws from Python's or NumPy's generator" in engine.why
 
 
 @pytest.mark.parametrize(("choice", "text"), [("fast", "is not one of auto"), ("captured", "needs a CUDA device")])

@@ -7,7 +7,7 @@ import torch
 
 from vmt.draws import have_triton
 from vmt.engine.memsets import memsets_as_kernels
-from vmt.engine.untouched import untouched
+from vmt.engine.untouched import drawing_with_torch_alone, untouched
 from vmt.launch import can_launch
 from vmt.state import State
 
@@ -35,10 +35,12 @@ def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
         # On a stream of its own, as capture requires: libraries choose their algorithms and take their workspaces here.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                advance()
-        torch.cuda.current_stream().wait_stream(stream)
+        try:
+            with torch.cuda.stream(stream), drawing_with_torch_alone():
+                for _ in range(WARM_UP):
+                    advance()
+        finally:  # after a failure too: what still runs there must not change the state once it is put back
+            torch.cuda.current_stream().wait_stream(stream)
         with cleaned_up(state.step.device), torch.cuda.graph(graph):
             advance()
     if have_triton() and can_launch(state.step.device):

@@ -1,10 +1,13 @@
 """Trying a step out without a trace: weights, statistics, moments, counters and generators end as they began."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
+from vmt.errors import InputError
 from vmt.state import State
 
 
@@ -22,3 +25,17 @@ def untouched(state: State) -> Iterator[None]:
             state.restore_(saved)
             for module, training in modes.items():
                 module.training = training
+
+
+@contextmanager
+def drawing_with_torch_alone() -> Iterator[None]:
+    """Refuses a step that draws from the generators of Python or NumPy: recorded, it would draw once and for all."""
+    before = other_generators()
+    yield
+    if other_generators() != before:
+        raise InputError("it draws from Python's or NumPy's generator, which a recorded step would do only once.")
+
+
+def other_generators() -> tuple[object, ...]:
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002  (the one that users' code draws from unawares)
+    return random.getstate(), name, np.asarray(keys).tobytes(), tuple(rest)

@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from vmt.engine.joined import join_weight_gradients
 from vmt.engine.tally import Tally
-from vmt.engine.untouched import untouched
+from vmt.engine.untouched import drawing_with_torch_alone, untouched
 from vmt.launch import launches_early
 from vmt.method import Phase
 from vmt.nets.norm import normalised_together
@@ -31,7 +31,8 @@ def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) ->
     """One iteration of a phase as a function without arguments that works in place on the state and the tally."""
     with untouched(state), normalised_together():
         # Once as it is: tables that are made on first use must exist before the tracer looks.
-        tally.add_(step(phase, state, setting))
+        with drawing_with_torch_alone():
+            tally.add_(step(phase, state, setting))
         tensors = reached(state, setting, tally)
         graph = traced(lambda: tally.add_(step(phase, state, setting)), tensors)
     run = compiled_graph(graph, tensors)
