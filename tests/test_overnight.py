@@ -1,6 +1,5 @@
-"""What happens to a run at night: signals, full disks, damaged files. Nothing that was saved is lost, and no traceback."""
+"""What happens to a run at night: signals, full disks, damaged files. Nothing that was saved is lost."""
 
-import json
 import os
 import shutil
 import signal
@@ -50,10 +49,68 @@ def test_a_terminal_that_closes_saves_first_and_nohup_goes_on(unbroken: Path, tm
         run = tmp_path / name
         arguments = begin(unbroken, run)
         arguments[arguments.index("--checkpoint-every") + 1] = 1000
-        process = subprocess.Popen([*prefix, *command(*arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*prefix, *command(*arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         while not (run / "log.jsonl").exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGHUP)
         assert process.wait(timeout=60) == code
         assert list(run.glob("checkpoints/step-*"))
-        same_end(run, unbroken)
+    same_end(tmp_path / "run", unbroken)
+    assert models(tmp_path / "nohup") == models(unbroken / "run")
+
+
+@posix
+@pytest.mark.parametrize("part", ["checkpoints/step-*/state.pt", "log.jsonl"])
+def test_a_full_disk_is_a_sentence_and_the_run_goes_on_with_space(unbroken: Path, tmp_path: Path, part: str) -> None:
+    """A limit on the size of a file stands for the disk: the largest file that grows is the one it stops."""
+    import resource
+
+    run = tmp_path / "run"
+    arguments = [str(each) for each in begin(unbroken, run)]
+    size = max(path.stat().st_size for path in (unbroken / "run").glob(part)) - 100
+    if not part.startswith("checkpoints"):  # before the first checkpoint, which is larger
+        arguments[arguments.index("--checkpoint-every") + 1] = "1000"
+        size //= 4
+    arguments.remove("--tensorboard")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    done = subprocess.run(
+        command(*arguments), preexec_fn=limit, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"{Path(part).name} cannot be written (File too large): free space" in done.stderr
+    same_end(run, unbroken)
+
+
+def test_damaged_checkpoints_do_not_crowd_out_whole_ones_and_leftovers_of_kills_go(tmp_path: Path) -> None:
+    """Three, as a kill leaves them that came before the third last was removed."""
+    from vmt.train.checkpoint import load_latest, save_checkpoint
+
+    for step in (10, 20, 30):
+        save_checkpoint(tmp_path / "later", {}, {"step": step}, step)
+        shutil.copytree(tmp_path / "later" / f"step-{step:09d}", tmp_path / "run" / f"step-{step:09d}")
+    for step in (20, 30):
+        (tmp_path / "run" / f"step-{step:09d}" / "manifest.json").write_text("{")
+    shutil.copytree(tmp_path / "run" / "step-000000010", tmp_path / "run" / ".step-000000020.1")
+    save_checkpoint(tmp_path / "run", {}, {"step": 15}, 15)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-000000010", "step-000000015"]
+    found = load_latest(tmp_path / "run")
+    assert found is not None
+    assert found[1] == {"step": 15}
+
+
+def test_damaged_lines_of_a_log_do_not_take_the_others_along(unbroken: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken / "run", run)
+    lines = (run / "log.jsonl").read_bytes().splitlines(keepends=True)
+    damaged = [*lines[:2], b"\0" * 80 + b"\n", *lines[3:4], b'{"st\xff\n', b"12\n", b'{"phase": "vmt"}\n', *lines[4:]]
+    (run / "log.jsonl").write_bytes(b"".join(damaged) + b'{"step": 100, "pha')
+    done = vmt("train", "--resume", run)
+    assert done.returncode == 0, done.stderr
+    assert (run / "log.jsonl").read_bytes() == b"".join([*lines[:2], *lines[3:]])
+    assert models(run) == models(unbroken / "run")

@@ -62,3 +62,26 @@ def test_without_the_package_one_sentence_and_no_folder(tmp_path: Path) -> None:
     assert "pip install 'vmt[tensorboard]'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a limit of POSIX stands for a full disk")
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    script = """
+import resource, sys
+from pathlib import Path
+from vmt.errors import InputError
+from vmt.train.tensorboard import Mirror
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+mirror = Mirror(Path(sys.argv[1]))
+try:
+    for step in range(1000):
+        mirror.write({"step": step, "phase": "vmt", "loss": 1.0, "share": [0.5] * 20})
+except InputError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.startswith(f"{tmp_path / 'tensorboard'} cannot be written (File too large): free space")
+    assert done.stderr == ""

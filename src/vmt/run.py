@@ -28,7 +28,7 @@ from vmt.train.interrupt import interruptible
 from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
-from vmt.train.tensorboard import summary_writer
+from vmt.train.tensorboard import record_writer
 
 RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
 BEST = "model_best.safetensors"
@@ -83,7 +83,7 @@ def execute(
     phase after which to stop; either way it can be gone on with."""
     method = spec.recipe.build()
     if spec.recipe.config.tensorboard:
-        summary_writer()  # refuses before anything is written
+        record_writer()  # refuses before anything is written
     net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
     net.build()  # a network that cannot be built is refused before anything is written
     print_of_data = fingerprint(task)

@@ -1,5 +1,8 @@
 """The log once more, where TensorBoard finds it. The package ``tensorboard`` is an extra."""
 
+import os
+import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,27 +25,42 @@ class Mirror:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / FOLDER
-        self.writer: Any = None
+        self.file: Path | None = None
 
     def restart(self, records: Sequence[Mapping[str, Any]]) -> None:
         with writing(self.folder):
             for old in self.folder.glob(EVENTS):
                 old.unlink()
-            self.writer = summary_writer()(str(self.folder))
-            for record in records:
-                self._add(record)
-            self.writer.flush()
+            self.folder.mkdir(exist_ok=True)
+            name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+            # Closed after every record, so that a failure to write is known at once, and here.
+            self.file = self.folder / EVENTS.replace("*", name)
+            self._append([event(file_version="brain.Event:2"), *map(shown, records)])
 
     def write(self, record: Mapping[str, Any]) -> None:
-        if self.writer is None:
+        if self.file is None:
             self.restart(())
         with writing(self.folder):
-            self._add(record)
-            self.writer.flush()
+            self._append([shown(record)])
 
-    def _add(self, record: Mapping[str, Any]) -> None:
-        for name, value in scalars(record):
-            self.writer.add_scalar(name, value, record["step"])
+    def _append(self, events: Sequence[Any]) -> None:
+        assert self.file is not None
+        with self.file.open("ab") as file:
+            writer = record_writer()(file)
+            for each in events:
+                writer.write(each.SerializeToString())
+
+
+def shown(record: Mapping[str, Any]) -> Any:
+    """A record as an event."""
+    values = [{"tag": name, "simple_value": value} for name, value in scalars(record)]
+    return event(step=record["step"], summary={"value": values})
+
+
+def event(**fields: Any) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    return Event(wall_time=time.time(), **fields)
 
 
 def scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -63,12 +81,15 @@ def scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield from numbers(name, value)
 
 
-def summary_writer() -> Any:
-    """The class that writes event files, or one sentence about how to get it."""
+def record_writer() -> Any:
+    """The class that packs events into a file, or one sentence about how to get it.
+
+    TensorBoard's own writer of event files has a thread, which a full disk ends in a traceback.
+    """
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.summary.writer.record_writer import RecordWriter
     except ImportError as error:
         raise InputError(
             "--tensorboard needs the package tensorboard: pip install 'vmt[tensorboard]', or leave the flag out."
         ) from error
-    return SummaryWriter
+    return RecordWriter
