@@ -17,6 +17,7 @@ import multiprocessing
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,6 @@ from vmt.method import Adam, Method, decay_for
 from vmt.nets.spec import NetSpec
 from vmt.recipes import DIGITS_RADIUS
 from vmt.train import Config, train
-from vmt.train.log import read_log
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "validators.jsonl"
@@ -133,7 +133,12 @@ def carry_out(number: int) -> dict[str, Any]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return read_log(path) if path.exists() else []
+    """The runs that are there; a line that a kill cut short is none."""
+    records = []
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        with suppress(ValueError):
+            records.append(json.loads(line))
+    return records
 
 
 def fill(path: Path, count: int, workers: int) -> None:
