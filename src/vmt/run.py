@@ -21,11 +21,11 @@ from vmt.model import Model
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
 from vmt.recipes import Recipe
-from vmt.train.checkpoint import write_atomically
+from vmt.train.checkpoint import checkpoints, write_atomically
 from vmt.train.claim import claimed
 from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
-from vmt.train.loop import Outcome, train
+from vmt.train.loop import CHECKPOINTS, Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
 from vmt.train.tensorboard import record_writer
@@ -100,6 +100,7 @@ def execute(
     with interruptible(), claimed(out):  # a polite kill while the results are written waits
         if resume:
             check_same_data(out, print_of_data)
+            check_not_over(out)
         else:
             made = environment(config.device)
             known = {"fingerprint": print_of_data, "environment": made, "begun_in": str(Path.cwd())}
@@ -199,3 +200,9 @@ def check_same_data(out: Path, print_of_data: str) -> None:
     before = json.loads((out / RUN).read_text()).get("fingerprint")
     if before != print_of_data:
         raise InputError(f"the data of {out} have changed since the run began: restore them, or start a new run.")
+
+
+def check_not_over(out: Path) -> None:
+    """Or a run that has ended, and whose checkpoints were removed, would begin again and write over its own results."""
+    if (out / MODEL).exists() and not checkpoints(out / CHECKPOINTS):
+        raise InputError(f"{out} has come to its end and has no checkpoint to go on from: start a new run with --out.")
