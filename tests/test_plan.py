@@ -148,6 +148,14 @@ def test_errors_name_the_role_and_the_tap() -> None:
         plan(Update("u", ("classifier",), (term(View("student", SOURCE).logits),)), TAPS)
     with pytest.raises(InputError, match=r"'u' reads 'pixels' of the role 'classifier', .*features, hidden, logits"):
         plan(Update("u", ("classifier",), (term(View("classifier", SOURCE).tap("pixels")),)), TAPS)
+    mixed = View("classifier", SOURCE, entry="hidden")
+    with pytest.raises(InputError, match=r"'u' reads 'features' of the role 'classifier', .*only logits behind hidden"):
+        plan(Update("u", ("classifier",), (term(mixed.tap("features")),)), TAPS)
+    with pytest.raises(InputError, match=r"'u' enters the role 'classifier' at 'pixels', .*features, hidden, logits"):
+        plan(Update("u", ("classifier",), (term(replace(mixed, entry="pixels").logits),)), TAPS)
+    near = View("classifier", SOURCE, probe=View("classifier", SOURCE).logits)
+    with pytest.raises(InputError, match="'u' reads 'logits' of a view with a probe, which has only slope"):
+        plan(Update("u", ("classifier",), (term(near.logits),)), TAPS)
 
 
 @pytest.mark.parametrize(

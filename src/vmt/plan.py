@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from vmt.errors import InputError
 from vmt.method import Update
+from vmt.nets.staged import INPUT
 from vmt.views import SLOPE, Batch, Node, Tap, View
 
 
@@ -43,11 +44,21 @@ def planned(update: Update, taps_of_roles: tuple[tuple[str, tuple[str, ...]], ..
         if view.role not in taps:
             raise InputError(f"update {update.name!r} reads the role {view.role!r}, which the method does not have")
         names = taps[view.role]
+        if view.entry not in (INPUT, *names):
+            raise InputError(
+                f"update {update.name!r} enters the role {view.role!r} at {view.entry!r}, which has only "
+                f"{', '.join(names)}"
+            )
+        produced = names if view.entry == INPUT else names[names.index(view.entry) + 1 :]
         if tap is None or (tap == SLOPE and view.probe):
             tap = names[-1]
-        if tap not in names:
+        elif view.probe:
+            raise InputError(f"update {update.name!r} reads {tap!r} of a view with a probe, which has only {SLOPE}")
+        if tap not in produced:
+            behind = "" if view.entry == INPUT else f" behind {view.entry}"
             raise InputError(
-                f"update {update.name!r} reads {tap!r} of the role {view.role!r}, which has only {', '.join(names)}"
+                f"update {update.name!r} reads {tap!r} of the role {view.role!r}, which has only "
+                f"{', '.join(produced) or 'nothing'}{behind}"
             )
         before = exits.get(view, tap)
         exits[view] = max(tap, before, key=names.index)

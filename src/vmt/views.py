@@ -191,8 +191,8 @@ class View:
     draw: str = ""
     """Views equal but for this are separate passes, with their own dropout and noise."""
     probe: "Tap | None" = None
-    """A clean prediction. The view then also has the tap ``slope``: the gradient of the cross-entropy between that
-    prediction and its own, with respect to its input."""
+    """A clean prediction. The view then has the tap ``slope`` and no other: the gradient of the cross-entropy between
+    that prediction and its own, with respect to its input."""
 
     @property
     def reads(self) -> tuple[Node, ...]:
