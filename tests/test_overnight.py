@@ -8,7 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save, save_file
 
+import vmt as vmt_package
 from tests.own_data import command, vmt, write_blobs
 
 FLAGS = ["--iterations", 60, "--dirt-t", "--dirt-t-iterations", 40, "--interval", 20, "--log-every", 5]
@@ -31,8 +34,6 @@ def begin(data: Path, run: Path) -> list[object]:
 
 def models(run: Path) -> dict[str, bytes]:
     """The weights of every model file; their headers name the folder."""
-    from safetensors.torch import load_file, save
-
     return {path.name: save(load_file(path)) for path in run.glob("model*.safetensors")}
 
 
@@ -114,3 +115,28 @@ def test_damaged_lines_of_a_log_do_not_take_the_others_along(unbroken: Path, tmp
     assert done.returncode == 0, done.stderr
     assert (run / "log.jsonl").read_bytes() == b"".join([*lines[:2], *lines[3:]])
     assert models(run) == models(unbroken / "run")
+
+
+def test_a_model_with_a_wrong_bit_does_not_predict(unbroken: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    whole = (unbroken / "run" / path.name).read_bytes()
+    with safe_open(unbroken / "run" / path.name, framework="pt") as file:
+        header = file.metadata()
+    for place in (len(whole) - 5, whole.index(b"iterations"), len(whole) // 2):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(vmt_package.InputError, match=f"{path} is damaged: copy it again"):
+            vmt_package.load(path)
+    # As versions without checksums wrote it.
+    del header["sha256"]
+    save_file(load_file(unbroken / "run" / path.name), path, metadata=header)
+    assert vmt_package.load(path).classes == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("command_of", [("report", "-o", "report.html"), ("select",)])
+def test_a_summary_that_is_none_is_a_sentence(unbroken: Path, tmp_path: Path, command_of: tuple[str, ...]) -> None:
+    shutil.copytree(unbroken / "run", tmp_path / "run")
+    (tmp_path / "run" / "summary.json").write_text("[1, 2]")
+    name, *rest = command_of
+    done = vmt(name, tmp_path / "run", *rest, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"vmt: the run {tmp_path / 'run'} cannot be read (summary.json holds no summary)" in done.stderr

@@ -4,6 +4,7 @@ The file is a safetensors file whose header holds the network's description, the
 loads without the training code's configuration and without running anything that is in it.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from vmt.data import Domain, Preprocess, domain
 from vmt.data.frames import in_order_of
@@ -115,10 +116,19 @@ class Model:
         # Copies: the file has no way to say that two names share a tensor, as those of a layer that is used twice do.
         state = self.network.state_dict()
         tensors = {n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in state.items()}
-        write_atomically(Path(path), save(tensors, metadata=header))
+        write_atomically(Path(path), save(tensors, metadata=header | {"sha256": digest(tensors, header)}))
 
     def __repr__(self) -> str:
         return f"Model({self.spec.name}, {len(self.classes)} classes, samples of shape {self.spec.shape})"
+
+
+def digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
+    """Of everything in a file: weights with a wrong bit would predict without a word."""
+    found = hashlib.sha256(json.dumps(sorted(header.items())).encode())
+    for name in sorted(tensors):
+        found.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def agreed(spec: NetSpec, network: str | None, what: str | Path) -> NetSpec:
@@ -169,8 +179,11 @@ def load(path: str | Path, network: Callable[[], nn.Module] | str | None = None,
         raise InputError(f"{path} is not a readable model file ({error}): save it again.") from error
     if header.get("format") != FORMAT:
         raise InputError(f"{path} holds tensors but is not a model of this library: use the file that save() wrote.")
-    if int(header["version"]) > VERSION:
+    if header["version"].isdecimal() and int(header["version"]) > VERSION:
         raise InputError(f"{path} has format version {header['version']}, newer than this library knows: upgrade vmt.")
+    # Files of earlier versions have none.
+    if (written := header.pop("sha256", None)) is not None and written != digest(tensors, header):
+        raise InputError(f"{path} is damaged: copy it again, or go on with its run, which writes it again.")
     spec = NetSpec.from_dict(json.loads(header["network"]))
     build = builder(network, spec.shape, spec.classes) if callable(network) else agreed(spec, network, path).build
     module = build()

@@ -100,6 +100,8 @@ def read_record(folder: Path) -> Record:
         written = json.loads((folder / RUN).read_text())
         summary = json.loads((folder / SUMMARY).read_text()) if (folder / SUMMARY).is_file() else None
         log = read_log(folder / LOG) if (folder / LOG).is_file() else []
+        if not isinstance(summary, dict | None):
+            raise ValueError(f"{SUMMARY} holds no summary")
     except (OSError, ValueError) as error:
         raise InputError(f"the run {folder} cannot be read ({error}): restore its files, or leave it out.") from error
     return Record(folder, spec, written, [r for r in log if isinstance(r, dict) and "step" in r], summary)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vmt.train.checkpoint import write_atomically, writing
+from vmt.train.checkpoint import flush, write_atomically, writing
 from vmt.train.tensorboard import Mirror
 
 LOG = "log.jsonl"
@@ -38,6 +38,12 @@ class Log:
                 file.write(json.dumps(record) + "\n")
         if self.mirror is not None:
             self.mirror.write(record)
+
+    def settle(self) -> None:
+        """To the disk: after a loss of power a checkpoint must not know more than the log."""
+        if self.path is not None and self.path.exists():
+            with writing(self.path):
+                flush(self.path)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

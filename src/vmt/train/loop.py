@@ -151,6 +151,7 @@ def train(
 
     def save() -> None:
         if out is not None:
+            log.settle()
             save_checkpoint(out / CHECKPOINTS, {**state.tensors(), **best.tensors()}, asdict(notes), done)
 
     def outcome(finished: bool) -> Outcome:
