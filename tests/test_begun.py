@@ -1,6 +1,7 @@
 """The folder of vmt.adapt: gone on with as it was begun, never written over."""
 
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -49,6 +50,23 @@ def test_another_run_is_refused(begun: Path, changed: dict[str, Any], said: str)
     with pytest.raises(InputError, match=said):
         adapt(begun, **changed)
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_model_whose_checkpoints_were_removed_is_not_written_over(begun: Path, tmp_path: Path) -> None:
+    kept = (tmp_path / "model.safetensors", (begun / "model.safetensors").read_bytes())
+    kept[0].write_bytes(kept[1])
+    for resume in (False, True):
+        with pytest.raises(InputError, match="holds a model and no checkpoint to go on from"):
+            adapt(tmp_path, resume=resume)
+    assert kept[0].read_bytes() == kept[1]
+
+
+def test_a_damaged_record_is_a_sentence(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun, tmp_path / "run")
+    for damage in ("[1]", "{", "1"):
+        (tmp_path / "run" / "adapt.json").write_text(damage)
+        with pytest.raises(InputError, match=r"adapt\.json cannot be read"):
+            adapt(tmp_path / "run", resume=True)
 
 
 def test_a_run_that_never_began_may_be_tried_again(tmp_path: Path) -> None:

@@ -13,9 +13,15 @@ from safetensors.torch import load_file, save, save_file
 
 import vmt as vmt_package
 from tests.own_data import command, vmt, write_blobs
+from tests.paper_cells import cell
+from vmt.cli.main import main
+from vmt.cli.train import load
+from vmt.paper.experiment import stages
+from vmt.paper.runner import Places, fill
 
 FLAGS = ["--iterations", 60, "--dirt-t", "--dirt-t-iterations", 40, "--interval", 20, "--log-every", 5]
 FLAGS += ["--evaluate-every", 20, "--checkpoint-every", 10, "--batch-size", 16, "--keep-best", "im", "--tensorboard"]
+LONG = 300 * "a"
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 
 
@@ -140,3 +146,33 @@ def test_a_summary_that_is_none_is_a_sentence(unbroken: Path, tmp_path: Path, co
     done = vmt(name, tmp_path / "run", *rest, cwd=tmp_path)
     assert done.returncode == 2
     assert f"vmt: the run {tmp_path / 'run'} cannot be read (summary.json holds no summary)" in done.stderr
+
+
+@posix
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--resume", LONG),
+        ("train", "--source", f"{LONG}.npz", "--target", "b.npz"),
+        ("predict", LONG, "a.npz"),
+        ("evaluate", f"{LONG}.safetensors", "--test", "a.npz"),
+    ],
+)
+def test_a_path_that_the_system_refuses_is_a_sentence(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(list(arguments))
+    said = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert said[-1].startswith("vmt: ")
+    assert "(File name too long): check the path" in said[-1]
+
+
+@posix
+def test_a_queue_complains_of_a_folder_that_the_system_refuses(tmp_path: Path) -> None:
+    places = Places(str(tmp_path), tmp_path / "results", tmp_path / LONG)
+    filled = fill(stages([cell("Source-Only", "source_only")]), load, places, None, {}, lambda said: None)
+    assert filled.complaints == [
+        f"{places.runs / 'mnist-svhn_source_only_in_iterations=3_0'} cannot be used (File name too long): "
+        "check the path, its permissions and the disk."
+    ]

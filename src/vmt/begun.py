@@ -11,7 +11,7 @@ from vmt.environment import fingerprint
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.nets.spec import NetSpec
-from vmt.run import RUN
+from vmt.run import MODEL, RUN
 from vmt.train.checkpoint import checkpoints, write_atomically
 from vmt.train.config import Config
 from vmt.train.loop import CHECKPOINTS
@@ -57,6 +57,8 @@ def begin_or_go_on(folder: Path, record: dict[str, Any], resume: bool) -> None:
                 f"{folder} already holds a run: pass resume=True to go on with it, or choose another out=."
             )
         check_same(folder, record)
+    elif (folder / MODEL).exists():
+        raise InputError(f"{folder} holds a model and no checkpoint to go on from: choose another out=.")
     write_atomically(path, json.dumps(record, indent=1).encode())
 
 
@@ -65,8 +67,8 @@ def check_same(folder: Path, record: dict[str, Any]) -> None:
     if not path.is_file():
         return
     try:
-        before = json.loads(path.read_text())
-    except ValueError as error:
+        before = dict(json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
     for name, was, now in differences(before, record):
         if name == "data":

@@ -7,3 +7,9 @@ class InputError(ValueError):
     The message is one sentence that names the offender and the remedy. The command line prints it alone, without
     a traceback, and exits with code 2.
     """
+
+
+def refused(error: OSError) -> str:
+    """The sentence for what the system refused: a path too long, a folder without permission, a disk that is gone."""
+    what = error.filename if error.filename is not None else "a file or stream"
+    return f"{what} cannot be used ({error.strerror or error}): check the path, its permissions and the disk."

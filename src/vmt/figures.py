@@ -1,11 +1,12 @@
 """Pictures of a run."""
 
+import io
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vmt.train.checkpoint import writing
+from vmt.train.checkpoint import write_atomically
 
 Record = Mapping[str, Any]
 INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
@@ -96,5 +97,6 @@ def plain_axes(axes: Any, labelsize: int = 8) -> None:
 
 
 def _save(figure: Any, path: Path) -> None:
-    with writing(path):
-        figure.savefig(path, dpi=130)
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:], dpi=130)
+    write_atomically(path, content.getvalue())

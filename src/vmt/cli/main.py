@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import vmt
 from vmt.cli import data, demo, evaluate, export, inspect, paper, predict, report, select, train
 from vmt.engine import bench
-from vmt.errors import InputError
+from vmt.errors import InputError, refused
 from vmt.train.progress import STDERR
 
 EXAMPLES = """examples:
@@ -85,6 +85,9 @@ def main(argv: list[str] | None = None) -> int:
         # The reader went away (`vmt predict … | head`): not an error, but stdout must not be flushed again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(f"vmt: {refused(error)}", file=STDERR)
+        return 2
     except KeyboardInterrupt:
         print("vmt: interrupted.", file=STDERR)
         return 130

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.data import Task
-from vmt.errors import InputError
+from vmt.errors import InputError, refused
 from vmt.paper.experiment import Stage
 from vmt.paper.results import is_done, write_result
 from vmt.run import RUN, SUMMARY, DataSpec, RunSpec, execute, read_run
@@ -95,8 +95,8 @@ def fill(
             except InUse:
                 busy.add(stage.run)
                 continue
-            except InputError as error:
-                complaints[at_fault] = str(error)
+            except (InputError, OSError) as error:
+                complaints[at_fault] = refused(error) if isinstance(error, OSError) else str(error)
                 continue
             gc.collect()  # graphs and their memory are held in cycles
             busy.clear()  # who was at a run may have come to its end, or to grief
