@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +73,25 @@ def test_a_file_cannot_be_claimed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(vmt.InputError, match="is a file"), claimed(tmp_path / "file"):
         pass
+
+
+def test_a_folder_has_one_writer_among_the_threads_of_a_process(tmp_path: Path) -> None:
+    """Or the second would begin the same run anew when the first has come to its end."""
+    refused: list[str] = []
+
+    def second() -> None:
+        try:
+            with claimed(tmp_path):
+                pass
+        except InUse as error:
+            refused.append(str(error))
+
+    with claimed(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert [said.removeprefix(str(tmp_path)) for said in refused] == [
+        " is being written to by another thread of this process: choose another folder for each."
+    ]
+    second()
+    assert len(refused) == 1

@@ -18,6 +18,7 @@ from vmt.cli.main import main
 from vmt.cli.train import load
 from vmt.paper.experiment import stages
 from vmt.paper.runner import Places, fill
+from vmt.train.checkpoint import flush, load_latest, save_checkpoint
 
 FLAGS = ["--iterations", 60, "--dirt-t", "--dirt-t-iterations", 40, "--interval", 20, "--log-every", 5]
 FLAGS += ["--evaluate-every", 20, "--checkpoint-every", 10, "--batch-size", 16, "--keep-best", "im", "--tensorboard"]
@@ -96,8 +97,6 @@ def test_a_full_disk_is_a_sentence_and_the_run_goes_on_with_space(unbroken: Path
 
 def test_damaged_checkpoints_do_not_crowd_out_whole_ones_and_leftovers_of_kills_go(tmp_path: Path) -> None:
     """Three, as a kill leaves them that came before the third last was removed."""
-    from vmt.train.checkpoint import load_latest, save_checkpoint
-
     for step in (10, 20, 30):
         save_checkpoint(tmp_path / "later", {}, {"step": step}, step)
         shutil.copytree(tmp_path / "later" / f"step-{step:09d}", tmp_path / "run" / f"step-{step:09d}")
@@ -176,3 +175,12 @@ def test_a_queue_complains_of_a_folder_that_the_system_refuses(tmp_path: Path) -
         f"{places.runs / 'mnist-svhn_source_only_in_iterations=3_0'} cannot be used (File name too long): "
         "check the path, its permissions and the disk."
     ]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that cannot be flushed")
+def test_a_file_system_that_flushes_no_folders_can_be_saved_to() -> None:
+    folder = os.open("/proc", os.O_RDONLY)
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.fsync(folder)
+    os.close(folder)
+    flush(Path("/proc"))

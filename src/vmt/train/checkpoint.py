@@ -6,6 +6,7 @@ has a predecessor.
 """
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -99,12 +100,15 @@ def outdated(folder: Path, newest: Path) -> list[Path]:
 
 
 def flush(path: Path) -> None:
-    """To the disk, for a loss of power. Windows does so by itself and refuses folders."""
+    """To the disk, for a loss of power. Windows does so by itself and refuses folders, as some file systems do."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)
 

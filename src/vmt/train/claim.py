@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -11,7 +12,8 @@ from vmt.errors import InputError
 from vmt.train.checkpoint import writing
 
 LOCK = ".lock"
-held: set[Path] = set()
+held: dict[Path, int] = {}
+"""The folders of this process, and the thread that holds each."""
 
 
 class InUse(InputError):
@@ -20,13 +22,17 @@ class InUse(InputError):
 
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold a folder, made if need be, for this process alone; what it calls may claim it again.
+    """Hold a folder, made if need be, for this thread of this process alone; what it calls may claim it again.
 
     The system takes the claim back when the process ends, however it ends, so nothing is ever left locked; the file
     that is locked stays.
     """
     key = folder.resolve()
     if key in held:
+        if held[key] != threading.get_ident():
+            raise InUse(
+                f"{folder} is being written to by another thread of this process: choose another folder for each."
+            )
         yield
         return
     if folder.exists() and not folder.is_dir():
@@ -36,11 +42,11 @@ def claimed(folder: Path) -> Iterator[None]:
         file = (folder / LOCK).open("a+")
     with file:
         lock(file, folder)
-        held.add(key)
+        held[key] = threading.get_ident()
         try:
             yield
         finally:
-            held.remove(key)
+            del held[key]
 
 
 def lock(file: IO[str], folder: Path) -> None:
