@@ -50,6 +50,22 @@ def restated(norm: BatchNorm, x: Tensor) -> Tensor:
 
 
 @WAYS
+def test_a_large_mean_costs_no_precision(way: type[AbstractContextManager[None]]) -> None:
+    """In single precision a mean a thousand times as large as the spread: squares of the values would have lost it."""
+    exact, single = layer(), layer().float()
+    rounded = (1000 + torch.cat(inputs((16, 16), (CHANNELS,))).detach()).float()
+    found = []
+    for norm, x in ((exact, rounded.double().requires_grad_()), (single, rounded.clone().requires_grad_())):
+        with way(), passes((16, 16), (1,)):
+            y = norm(x)
+        upstream = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+        gradients = torch.autograd.grad(y, (x, norm.weight), upstream)
+        found.append((y, *gradients, norm.running_var))
+    for wanted, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours.double(), wanted, rtol=2e-3, atol=2e-3)
+
+
+@WAYS
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("sizes", [(4, 4), (4, 4, 4, 4), (2, 7, 3), (6,)], ids=str)
 @pytest.mark.parametrize("updating", [(), (0,), (1,), (0, 1)], ids=str)

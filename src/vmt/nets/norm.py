@@ -159,11 +159,12 @@ def move_running_statistics(seen: list[tuple[BatchNorm, Tensor, Tensor]], updati
 
 
 class NormaliseGroups(torch.autograd.Function):
-    r"""Batch norm of equally large groups of samples, each with its own statistics: one reduction and one map each way.
+    r"""Batch norm of equally large groups of samples, each with its own statistics.
 
-    With :math:`s = \gamma / \sqrt{\sigma^2 + \epsilon}` per group and channel, :math:`y = s x + (\beta - s \mu)`,
-    and the gradient of :math:`x` is :math:`s (g - \bar g - \hat x\, \overline{g \hat x})`, bars being means over the
-    group. Statistics and sums are in float32 whatever the type of x. Differentiable once.
+    With :math:`s = \gamma / \sqrt{\sigma^2 + \epsilon}` per group and channel, :math:`y = s (x - \mu) + \beta`, and the
+    gradient of :math:`x` is :math:`s (g - \bar g - \hat x\, \overline{g \hat x})`, bars being means over the group.
+    Statistics and sums are in float32 whatever the type of x, and of :math:`x - \mu`: sums of x itself cancel where its
+    mean is large. Differentiable once.
     """
 
     @staticmethod
@@ -172,10 +173,9 @@ class NormaliseGroups(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         rows = wide(grouped(x, groups))
         mean = rows.mean(1)
-        var = (rows.square().mean(1) - mean.square()).clamp_min(0)
-        scale = weight * (var + eps).rsqrt()
-        shift = bias - mean * scale
-        y = rows * scale[:, None] + shift[:, None]
+        from_mean = rows - mean[:, None]
+        var = from_mean.square().mean(1)
+        y = from_mean * (weight * (var + eps).rsqrt())[:, None] + bias
         ctx.save_for_backward(x, weight, mean, var)
         ctx.groups, ctx.eps = groups, eps
         ctx.set_materialize_grads(False)
@@ -189,15 +189,10 @@ class NormaliseGroups(torch.autograd.Function):
             return (None,) * 5
         x, weight, mean, var = ctx.saved_tensors
         g = wide(grouped(gradients[0], ctx.groups))
-        rows = wide(grouped(x, ctx.groups))
         rate = (var + ctx.eps).rsqrt()
-        sum_g, sum_gx = g.sum(1), (g * rows).sum(1)
-        sum_g_hat = (sum_gx - mean * sum_g) * rate
-        # s (g − ḡ − x̂ mean(g x̂)), gathered into one multiplication of g, one of x and a constant.
-        scale, n = weight * rate, rows.shape[1]
-        slope = -scale * rate * sum_g_hat / n
-        constant = -scale * sum_g / n - slope * mean
-        dx = g * scale[:, None] + rows * slope[:, None] + constant[:, None]
+        hat = (wide(grouped(x, ctx.groups)) - mean[:, None]) * rate[:, None]
+        sum_g, sum_g_hat, n = g.sum(1), (g * hat).sum(1), hat.shape[1]
+        dx = (weight * rate)[:, None] * (g - (sum_g / n)[:, None] - hat * (sum_g_hat / n)[:, None])
         wanted = ctx.needs_input_grad
         return (
             ungrouped(dx.to(x.dtype), x) if wanted[0] else None,
