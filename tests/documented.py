@@ -141,6 +141,7 @@ def quick(*arguments: object) -> None:
 def furnish(folder: Path) -> Path:
     """Small files and small runs under the names that the pages use."""
     write_files(folder)
+    shutil.copy(ROOT / "results" / "validators.jsonl", folder)
     short = ("--iterations", 2, "--batch-size", 4, "--log-every", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -110,8 +110,8 @@ RULES = (
     Rule(r"vmt paper figure", "--samples 3"),
     Rule(r"vmt paper (list|show|pages)"),
     Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
-    # Its runs are there, so that none is made again; its tables are what tests/test_study.py is about.
-    Rule(r"python benchmarks/validators\.py", "--docs nowhere"),
+    # A copy of its runs is there, so that none is made again; its tables are what tests/test_study.py is about.
+    Rule(r"python benchmarks/validators\.py", "--docs nowhere --out validators.jsonl"),
     Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
     Rule(r"python -m tests\.golden", instead=compared_elsewhere, why="tests/test_golden.py makes this comparison"),
     Rule(r"make", instead=asked_of_make, why="it would run these tests again, or build an environment"),
