@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vmt.data import Domain, Preprocess, Task
 from vmt.evaluate import BATCH
 from vmt.method import Copy, Method
-from vmt.nets.staged import Staged
+from vmt.nets.staged import Staged, evaluating
 from vmt.state import State
 from vmt.train.setting import predictor_of
 from vmt.validators import Evidence, collapse_alarm, partners, scores
@@ -89,17 +89,15 @@ def outputs(
     network: nn.Module, x: Tensor, preprocess: Preprocess, partner: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Logits and what they are computed from, of stored samples, or of their mixtures with their partners."""
-    was_training = network.training
-    network.eval()
     parts = []
-    for rows in torch.split(torch.arange(len(x), device=x.device), BATCH):
-        inputs = preprocess(x[rows])
-        if partner is not None:
-            inputs = LAMBDA * inputs + (1 - LAMBDA) * preprocess(x[partner[rows]])
-        taps = network(inputs)
-        names = tuple(taps)
-        parts.append((taps[names[-1]].float(), taps[names[max(len(names) - 2, 0)]].float().flatten(1)))
-    network.train(was_training)
+    with evaluating(network):
+        for rows in torch.split(torch.arange(len(x), device=x.device), BATCH):
+            inputs = preprocess(x[rows])
+            if partner is not None:
+                inputs = LAMBDA * inputs + (1 - LAMBDA) * preprocess(x[partner[rows]])
+            taps = network(inputs)
+            names = tuple(taps)
+            parts.append((taps[names[-1]].float(), taps[names[max(len(names) - 2, 0)]].float().flatten(1)))
     logits, features = zip(*parts, strict=True)
     return torch.cat(logits), torch.cat(features)
 
