@@ -1,6 +1,7 @@
 """VAT: where it looks, how far it goes, and what it leaves alone."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -97,10 +98,11 @@ def test_the_direction_found_is_the_worst_one_nearby() -> None:
         assert worst > max(soft_cross_entropy(clean, net(other)).mean() for other in at_random)
 
 
-def vat_pass() -> tuple[Evaluation, Tap, Tap]:
+def vat_pass(built: Callable[[], None] = lambda: None) -> tuple[Evaluation, Tap, Tap]:
     """VADA's classifier update, its passes run: the values, and the taps at x + ξd and of the attacked target."""
     method = methods.vada(lambda_d=0, lambda_s=0, lambda_t=1.0, xi=0.5)
     state = build(method)
+    built()
     update = method.phases[0].updates[0]
     values = Evaluation(update, state, setting(), 0)
     for each in plan(update, {name: module.taps for name, module in state.roles.items()}):
@@ -136,7 +138,7 @@ def test_batch_norm_is_in_training_mode_in_every_pass_of_vat(monkeypatch: pytest
         return forward(self, x)
 
     monkeypatch.setattr(BatchNorm, "forward", watched)
-    vat_pass()
+    vat_pass(built=modes.clear)  # building a network tries it in evaluation mode
     assert len(modes) >= 3  # clean, near, attacked
     assert all(modes)
 
