@@ -195,6 +195,18 @@ def test_the_import_is_light_on_names() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_whole_numbers_may_be_numpys(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    numbers = {"seed": np.int64(1), "iterations": np.int32(3), "batch_size": np.uint8(8)}
+    model = vmt.adapt((x, y), x, out=tmp_path, progress=False, **numbers)
+    same = vmt.adapt((x, y), x, progress=False, seed=1, iterations=3, batch_size=8)
+    np.testing.assert_array_equal(model.predict_proba(x), same.predict_proba(x))
+    for name in numbers:
+        with pytest.raises(vmt.InputError, match=f"{name} is 'a': give a whole number"):
+            vmt.adapt((x, y), x, progress=False, **{name: "a"})
+
+
 def test_runs_in_threads_do_not_mix() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(80, 4)).astype(np.float32)

@@ -16,7 +16,7 @@ from vmt.data import Domain, domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits, in_order_of
 from vmt.defaults import LONGEST, defaults_for
-from vmt.errors import InputError
+from vmt.errors import InputError, whole
 from vmt.method import Method
 from vmt.model import OWN_MODULE, Model
 from vmt.nets.own import builder
@@ -96,6 +96,7 @@ def adapt(
     True
     """
     check_arguments(method, net, out, resume, config)
+    iterations = None if iterations is None else whole(iterations, "iterations")
     labelled = as_domain(source, "the source")
     unlabelled = as_domain(target, "the target", labelled.features)
     check_digits(samples_of(source), samples_of(target), labelled.features)

@@ -1,5 +1,8 @@
 """The one exception that means: the input is wrong, and this sentence says what to do."""
 
+import operator
+from typing import Any
+
 
 class InputError(ValueError):
     """Bad input from the user: a file, an argument or a value.
@@ -13,3 +16,11 @@ def refused(error: OSError) -> str:
     """The sentence for what the system refused: a path too long, a folder without permission, a disk that is gone."""
     what = error.filename if error.filename is not None else "a file or stream"
     return f"{what} cannot be used ({error.strerror or error}): check the path, its permissions and the disk."
+
+
+def whole(value: Any, name: str) -> int:
+    """A whole number, NumPy's among them, as Python's own."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise InputError(f"{name} is {value!r}: give a whole number.") from error

@@ -11,7 +11,7 @@ from numbers import Real
 
 from torch import Tensor
 
-from vmt.errors import InputError
+from vmt.errors import InputError, whole
 from vmt.nets.staged import INPUT
 from vmt.schedules import Number
 from vmt.views import Labels, Node, View
@@ -133,6 +133,7 @@ class Phase:
     iterations: int = 40_000
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "iterations", whole(self.iterations, f"the length of the phase {self.name!r}"))
         if self.iterations < 1:
             raise InputError(f"the phase {self.name!r} has {self.iterations} iterations: give 1 or more.")
 

@@ -1,11 +1,11 @@
 """How a run is carried out. One definition serves Python and the command line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
 from vmt.engine.choose import ENGINES
-from vmt.errors import InputError
+from vmt.errors import InputError, whole
 from vmt.validators import check_name
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -58,8 +58,9 @@ class Config:
     """Show the log in TensorBoard too: event files in RUN/tensorboard. Needs vmt[tensorboard]."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.seed, int):
-            raise InputError(f"seed is {self.seed!r}: give a whole number.")
+        for field in fields(self):
+            if field.type is int:
+                object.__setattr__(self, field.name, whole(getattr(self, field.name), field.name))
         for name in ("batch_size", "log_every", "evaluate_every", "checkpoint_every"):
             least = 2 if name == "batch_size" else 1
             if getattr(self, name) < least:
