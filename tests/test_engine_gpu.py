@@ -3,6 +3,7 @@
 python -m pytest -m gpu tests/test_engine_gpu.py
 """
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._inductor.utils import run_and_get_code
 
 from vmt import methods
 from vmt.engine.captured import captured
@@ -68,31 +70,39 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
 
 @pytest.mark.usefixtures("exact")
 def test_compiled_stays_close_to_eager_in_single_precision() -> None:
+    """After a step weights are the same but for rounding. After twenty, Adam has made a few of them differ by steps of
+    its own size, for their gradients are next to nothing; what the weights do is the same to a hundredth."""
+    found = []
     with torch._inductor.config.patch(fallback_random=True):
-        after: dict[str, list[dict[str, Tensor]]] = {"eager": [], "compiled": []}
         for prepare in (eager(""), captured_graph("", quiet, compile=True)):
             work = small()
             run = engine(work, prepare)
-            phase = work.method.phases[0]
-            for first, count in ((0, 1), (1, 19)):
-                run.run(phase, first, count, first)
+            for done, count in ((0, 1), (1, 18), (19, 1)):
+                run.run(work.method.phases[0], done, count, done)
                 weights = {name: t for name, t in tensors(work).items() if name.startswith("roles/")}
-                after["eager" if run.name == "eager" else "compiled"].append(weights)
+                found.append((weights, losses_in(run.metrics())))
     assert run.name == "captured (compiled)"
-    assert largest_difference(after["eager"][0], after["compiled"][0]) < 1e-5
-    assert largest_difference(after["eager"][1], after["compiled"][1]) < 1e-2
+    (first, _, last), (compiled_first, _, compiled_last) = found[:3], found[3:]
+    assert largest_difference(first[0], compiled_first[0]) < 1e-5
+    torch.testing.assert_close(compiled_first[1], first[1], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(compiled_last[1], last[1], rtol=1e-2, atol=1e-2)
+    for name, tensor in last[0].items():
+        assert float((tensor - compiled_last[0][name]).square().mean().sqrt()) < 1e-2, name
+
+
+def losses_in(metrics: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without shares of samples: where two classes are nearly as likely, rounding decides."""
+    return {name: value for name, value in metrics.items() if "share" not in name and "accuracy" not in name}
 
 
 def one_by_one(method: Method, prepare: Prepare) -> tuple[str, list[dict[str, Tensor]]]:
-    """The engine's name and what it logs at each of three steps of the last phase, shares of samples left out: where
-    two classes are nearly as likely, rounding decides."""
+    """The engine's name and the losses that it logs at each of three steps of the last phase."""
     work = small(method=method)
     run = engine(work, prepare)
     seen = []
     for i in range(3):
         run.run(method.phases[-1], i, 1, i)
-        metrics = run.metrics()
-        seen.append({name: value for name, value in metrics.items() if "share" not in name and "accuracy" not in name})
+        seen.append(losses_in(run.metrics()))
     return run.name, seen
 
 
@@ -171,6 +181,21 @@ def test_replays_draw_anew() -> None:
     assert torch.equal(seen[0]["noise"], seen[2]["noise"])
     assert torch.equal(seen[0]["dropout"], seen[2]["dropout"])
     assert not torch.equal(seen[0]["lambda"], seen[2]["lambda"])  # by the step, not by the generator
+
+
+def test_every_kernel_of_the_compiler_waits_for_the_one_before_first() -> None:
+    work = small(bfloat16=True)
+    with torch._inductor.config.patch(force_disable_caches=True):
+        _, (code,) = run_and_get_code(compiled("", quiet), work.method.phases[0], work.state, work.setting)
+    kernels = re.findall(r"@triton\.jit\n(.*?)\n'''", code, re.DOTALL)
+    assert len(kernels) > 20
+    for kernel in kernels:
+        # A kernel that does several things does each of them in a branch, and waits in each.
+        for branch in re.split(r"\n    (?:el)?if pid", kernel)[1:] or [kernel]:
+            before, wait, _ = branch.partition("gdc_wait()")
+            assert wait, kernel
+            assert "tl.load" not in before, kernel
+            assert "tl.store" not in before, kernel
 
 
 def test_compiled_engine_says_what_it_did() -> None:

@@ -6,6 +6,7 @@ flat list. Inductor then fuses across all of them. Compiling the networks alone 
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from vmt.engine.joined import join_weight_gradients
 from vmt.engine.tally import Tally
 from vmt.engine.untouched import drawing_with_torch_alone, untouched
+from vmt.engine.waits import launched_early
 from vmt.launch import launches_early
 from vmt.method import Phase
 from vmt.nets.norm import normalised_together
@@ -58,8 +60,12 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
     graph.recompile()
     early = tensors[0].is_cuda and launches_early(str(tensors[0].device))
     # Reordering loops for the sake of fusion fails an assertion of Inductor where a foreach kernel is concerned.
-    options = {"triton.enable_pdl": early, "loop_ordering_after_fusion": False}
-    with tracing(TracingContext(mode)), torch._inductor.config.patch(options):
+    options = {"loop_ordering_after_fusion": False}
+    with (
+        tracing(TracingContext(mode)),
+        torch._inductor.config.patch(options),
+        launched_early() if early else nullcontext(),
+    ):
         run: Callable[..., Any] = torch._inductor.compile(graph, stand_ins)
     return run
 
