@@ -23,7 +23,9 @@ def test_every_run_of_a_table_is_a_method(table: Table) -> None:
     for stage in stages(table.cells):
         method = stage.experiment.recipe(stage.seed).build()
         assert tuple(phase.name for phase in method.phases) == stage.experiment.phases
-        assert [phase.iterations for phase in method.phases] == [40_000, 160_000][: len(method.phases)]
+        asked = stage.experiment.changes
+        lengths = [asked.get("iterations", 40_000), asked.get("dirt_t_iterations", 160_000)]
+        assert [phase.iterations for phase in method.phases] == lengths[: len(method.phases)]
 
 
 def test_the_recipes_are_the_papers() -> None:

@@ -231,7 +231,7 @@ def co_da(
     lambda_s: Number = 1.0,
     lambda_t: Number = 1e-2,
     warm_up: float = 0.0,
-    lambda_p: Number = 0.1,
+    lambda_p: Number = 1e-2,
     lambda_div: Number = 1e-3,
     ceiling: float = 10.0,
     entropy: bool = True,
