@@ -8,6 +8,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.paper_cells import cell
 from tests.test_bad_input import official_files
@@ -18,7 +19,7 @@ from vmt.data import Task
 from vmt.errors import InputError
 from vmt.paper.experiment import stages
 from vmt.paper.runner import Filled, Places, fill
-from vmt.paper.together import fill_together
+from vmt.paper.together import MOST_FAILURES, fill_together
 from vmt.run import DataSpec, execute, read_run
 from vmt.train.progress import Progress
 
@@ -71,12 +72,31 @@ def load_or_be_killed(data: DataSpec) -> Task:
     raise AssertionError
 
 
+def always_fail(data: DataSpec) -> Task:
+    with (Path(str(data.data)) / "failures").open("a") as failures:
+        failures.write("x")
+    raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nSearch for it")
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_the_others_do_the_work_of_a_worker_that_is_killed(filled: Path, tmp_path: Path) -> None:
-    places = places_in(tmp_path, filled, at_once=2)
-    outcome = fill_together(QUEUE, load_or_be_killed, places, None, CHANGES, to_stderr)
-    assert (outcome.done, outcome.missing, len(outcome.complaints)) == (2, 0, 1)
-    assert "a worker was ended by signal 9 (out of memory?): the same command goes on" in outcome.complaints[0]
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_worker_that_is_killed_is_replaced(
+    filled: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], at_once: int
+) -> None:
+    places = places_in(tmp_path, tmp_path, at_once)
+    assert fill_together(QUEUE, load_or_be_killed, places, None, CHANGES, to_stderr) == Filled(2, 0, [])
+    assert "A worker was ended by signal 9: another takes its place." in capfd.readouterr().err
+
+
+def test_workers_that_always_fail_are_replaced_a_few_times(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    places = places_in(tmp_path, tmp_path)
+    outcome = fill_together(QUEUE, always_fail, places, None, CHANGES, to_stderr)
+    assert (outcome.done, outcome.missing, len(outcome.complaints)) == (0, 2, 1)
+    assert "a worker ended with code 1 (out of memory?): the same command goes on" in outcome.complaints[0]
+    assert len((Path(places.data) / "failures").read_text()) == 1 + MOST_FAILURES
+    said = capfd.readouterr().err
+    assert "vmt: the GPU has failed (CUDA error: an illegal memory access was encountered): the same command" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"finished": tr', b"[]", b'{"finished": true}', b"\xff\x00"])

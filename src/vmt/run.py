@@ -15,7 +15,7 @@ from typing import Any
 
 from vmt.data import Task
 from vmt.environment import environment, fingerprint
-from vmt.errors import InputError
+from vmt.errors import InputError, gave_up
 from vmt.figures import draw_curves
 from vmt.model import Model
 from vmt.nets.spec import NetSpec
@@ -105,7 +105,12 @@ def execute(
             made = environment(config.device)
             known = {"fingerprint": print_of_data, "environment": made, "begun_in": str(Path.cwd())}
             start_folder(out, {**spec.to_dict(), **known})
-        outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
+        try:
+            outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
+        except RuntimeError as error:
+            if gave_up(error) is not None and checkpoints(out / CHECKPOINTS):
+                error.add_note(f"{out} goes on from its newest checkpoint with --resume {out}")
+            raise
         summary = summarise(spec, outcome, out)
         if outcome.finished or outcome.notes.collapsed:
             about = {name: value for name, value in summary.items() if name != "clock"}

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import vmt
 from vmt.cli import data, demo, evaluate, export, inspect, paper, predict, report, select, train
 from vmt.engine import bench
-from vmt.errors import InputError, refused
+from vmt.errors import InputError, gave_up, refused
 from vmt.train.progress import STDERR
 
 EXAMPLES = """examples:
@@ -88,6 +88,11 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"vmt: {refused(error)}", file=STDERR)
         return 2
+    except RuntimeError as error:
+        if (sentence := gave_up(error)) is None:
+            raise
+        print(f"vmt: {sentence}", file=STDERR)
+        return 1
     except KeyboardInterrupt:
         print("vmt: interrupted.", file=STDERR)
         return 130

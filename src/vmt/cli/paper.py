@@ -151,9 +151,11 @@ def run_table(arguments: argparse.Namespace) -> int:
 
 
 def fill_queue(queue: list[Stage], places: Places, budget: float | None, changes: dict[str, Any]) -> Filled:
-    if places.at_once == 1:
+    on_gpu = torch_device(changes["device"]).type == "cuda"
+    if places.at_once == 1 and not on_gpu:
         return fill(queue, load, places, budget, changes, to_stderr)
-    if torch_device(changes["device"]).type == "cuda" and not side_by_side():
+    # A GPU that fails is lost to the process that uses it, so there it is always another one than this.
+    if on_gpu and places.at_once > 1 and not side_by_side():
         to_stderr("NVIDIA's MPS does not run, so runs on one GPU take turns: nvidia-cuda-mps-control -d starts it.")
     return fill_together(queue, load, places, budget, changes, to_stderr)
 

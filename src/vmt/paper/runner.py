@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import OutOfMemoryError
+
 from vmt.data import Task
-from vmt.errors import InputError, refused
+from vmt.errors import InputError, gave_up, refused
 from vmt.paper.experiment import Stage
 from vmt.paper.results import is_done, write_result
 from vmt.run import RUN, SUMMARY, DataSpec, RunSpec, execute, read_run
@@ -97,6 +99,11 @@ def fill(
                 continue
             except (InputError, OSError) as error:
                 complaints[at_fault] = refused(error) if isinstance(error, OSError) else str(error)
+                continue
+            except OutOfMemoryError as error:
+                complaints[at_fault] = f"{stage}: {gave_up(error)}"
+                tasks = {}
+                gc.collect()
                 continue
             gc.collect()  # graphs and their memory are held in cycles
             busy.clear()  # who was at a run may have come to its end, or to grief

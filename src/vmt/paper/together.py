@@ -2,48 +2,74 @@
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from vmt.errors import gave_up
 from vmt.paper.experiment import Stage
 from vmt.paper.runner import Filled, Load, Places, Say, fill, missing
 from vmt.train.interrupt import handled
-from vmt.train.progress import Lines
+from vmt.train.progress import Lines, Progress
+
+# In a row, of each worker, without a stage done in between: a run that always fails must not keep a queue busy.
+MOST_FAILURES = 3
 
 
 def fill_together(
     queue: Sequence[Stage], load: Load, places: Places, budget: float | None, changes: dict[str, Any], say: Say
 ) -> Filled:
-    """``fill``, by ``places.at_once`` workers that share a queue: each takes the first run that nobody is at. What they
-    are given has to be known to a new process by name."""
-    wanted = len(missing(queue, places))
+    """``fill``, by ``places.at_once`` workers that share a queue: each takes the first run that nobody is at. One that
+    comes to grief is replaced. What they are given has to be known to a new process by name."""
+    wanted = left = len(missing(queue, places))
+    deadline = None if budget is None else time.monotonic() + budget
     start = get_context("spawn")  # a CUDA device cannot be used after a fork
-    workers: list[SpawnProcess] = []
-    words: list[Connection] = []
+    workers: dict[Connection, SpawnProcess] = {}
     complaints: dict[str, None] = {}
+
+    def begin() -> None:
+        ours, theirs = start.Pipe(duplex=False)
+        seconds = None if deadline is None else deadline - time.monotonic()
+        worker = start.Process(target=work, args=(theirs, queue, load, places, seconds, changes, say))
+        worker.start()
+        workers[ours] = worker
+        theirs.close()
+        if stopped:  # just then
+            worker.terminate()
+
     with stoppable(workers) as stopped:
         while len(workers) < places.at_once and not stopped:
-            ours, theirs = start.Pipe(duplex=False)
-            worker = start.Process(target=work, args=(theirs, queue, load, places, budget, changes, say))
-            worker.start()
-            workers.append(worker)
-            theirs.close()
-            words.append(ours)
-        if stopped:  # the last one may have begun just then
-            for worker in workers:
-                worker.terminate()
-        for worker, connection in zip(workers, words, strict=True):
+            begin()
+        failures = 0
+        while workers:
+            connection = cast(Connection, wait(list(workers))[0])
             with suppress(EOFError, OSError):  # it ended without a word
                 complaints |= dict.fromkeys(connection.recv().complaints)
+            worker = workers.pop(connection)
             worker.join()
-            if worker.exitcode and not stopped:
-                complaints[ended_badly(worker.exitcode)] = None
+            if not worker.exitcode or stopped:
+                continue
+            before, left = left, len(missing(queue, places))
+            failures = failures + 1 if left == before else 1
+            if (
+                left
+                and failures <= MOST_FAILURES * places.at_once
+                and (deadline is None or time.monotonic() < deadline)
+            ):
+                say(f"A worker {how_it_ended(worker.exitcode)}: another takes its place.")
+                begin()
+            else:
+                complaints[
+                    f"a worker {how_it_ended(worker.exitcode)} (out of memory?): the same command goes on with its "
+                    "run, --at-once 1 needs the least."
+                ] = None
     left = len(missing(queue, places))
     return Filled(wanted - left, left, list(complaints))
 
@@ -61,7 +87,14 @@ def work(
     if hasattr(os, "setsid"):
         os.setsid()
     threading.Thread(target=end_with_parent, daemon=True).start()
-    connection.send(fill(queue, load, places, budget, changes, say, Lines))
+    try:
+        filled = fill(queue, load, places, budget, changes, say, Lines if places.at_once > 1 else Progress)
+    except RuntimeError as error:
+        if (sentence := gave_up(error)) is None:
+            raise
+        say(f"vmt: {sentence}")
+        sys.exit(1)  # what a device has failed at, only a new process can go on with
+    connection.send(filled)
 
 
 def end_with_parent() -> None:
@@ -73,13 +106,13 @@ def end_with_parent() -> None:
 
 
 @contextmanager
-def stoppable(workers: Sequence[SpawnProcess]) -> Iterator[list[int]]:
+def stoppable(workers: Mapping[Connection, SpawnProcess]) -> Iterator[list[int]]:
     """Ctrl-C, a polite kill and a closed terminal stop the workers, who save first; after a second Ctrl-C they are not
     waited for. Yields the signals that came."""
     came: list[int] = []
 
     def stop(number: int, frame: object) -> None:
-        for worker in workers:
+        for worker in list(workers.values()):
             if came and number == signal.SIGINT:
                 worker.kill()
             else:
@@ -90,9 +123,8 @@ def stoppable(workers: Sequence[SpawnProcess]) -> Iterator[list[int]]:
         yield came
 
 
-def ended_badly(code: int) -> str:
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    return f"a worker {how} (out of memory?): the same command goes on with its run, --at-once 1 needs the least."
+def how_it_ended(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
 def side_by_side() -> bool:
