@@ -50,8 +50,9 @@ WARM_UP = (
 )
 LAST_MODEL = "The number is that of the last iteration of a phase on the whole test set: nothing is selected by it."
 FORTY_K = (
-    "Every run has 40,000 iterations, and 160,000 of DIRT-T after them where it has DIRT-T; the paper chose the number "
-    "per task, among 40,000, 80,000 and 160,000. Its VMT without instance norm on MNIST → SVHN has 160,000."
+    "Runs without warm-up have 40,000 iterations, and 160,000 of DIRT-T after them where they have DIRT-T; the paper "
+    "chose the number per task, among 40,000, 80,000 and 160,000. Its VMT without instance norm on MNIST → SVHN has "
+    "160,000."
 )
 
 
