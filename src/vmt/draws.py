@@ -73,12 +73,20 @@ class SeededDraws:
     def __init__(self, seed: int, step: Tensor) -> None:
         self.seed = seed
         self.step = step
+        self.read: dict[int, Tensor] = {}
+
+    def kept(self, table: Tensor) -> Tensor:
+        """A table that stays where it is for as long as these draws are in use: a captured graph goes on reading it,
+        whatever other runs have since put into the cache that it is from."""
+        return self.read.setdefault(id(table), table)
 
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
-        hashed = key_on(self.seed, name, str(self.step.device))
+        device = str(self.step.device)
+        hashed = self.kept(key_on(self.seed, name, device))
         if self.step.is_cuda and have_triton() and can_launch(self.step.device):
             found: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
             return found
+        self.kept(multiples(n, device))
         return random_bits_in_torch(self.step, hashed, n, frozen)
 
     def uniform(self, name: str, n: int, frozen: bool = False) -> Tensor:
@@ -94,7 +102,7 @@ class SeededDraws:
         if alpha == 1:
             return uniform
         # Rejection sampling would need a loop whose length depends on data; the inverse CDF needs a look-up.
-        table = beta_quantiles(alpha, str(uniform.device))
+        table = self.kept(beta_quantiles(alpha, str(uniform.device)))
         place = uniform * BETA_TABLE
         below = place.long().clamp_max(BETA_TABLE - 1)
         return torch.lerp(table[below], table[below + 1], place - below)

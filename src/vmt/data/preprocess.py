@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -120,9 +120,10 @@ def _standardise(source: Domain, target: Domain) -> Preprocess:
     return Preprocess(pooled.shape[1], None, tuple(scale.tolist()), tuple(shift.tolist()))
 
 
-@lru_cache(maxsize=32)
+@cache
 def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    # Made once per device: a copy from the host is not allowed while a CUDA graph is captured. Made outside
+    # Made once per device and never forgotten: a copy from the host is not allowed while a CUDA graph is captured, and
+    # the graph goes on reading what it found. Made outside
     # inference mode even if first asked for there, or autograd could not use it afterwards.
     with torch.inference_mode(False):
         return torch.tensor(values, dtype=torch.float32, device=device)

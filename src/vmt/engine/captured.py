@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import torch
 
@@ -28,6 +29,17 @@ def cleaned_up(device: torch.device) -> Iterator[None]:
         raise
 
 
+@dataclass(frozen=True)
+class Replay:
+    """A graph, and the step that it was made from: with that go the kernels and tables that the graph uses."""
+
+    graph: torch.cuda.CUDAGraph
+    advance: Callable[[], None]
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
 def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
     """``advance`` as a graph. Everything it touches must stay where it is in memory from now on."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -47,4 +59,4 @@ def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
         with suppress(RuntimeError, OSError, AttributeError):  # a driver that will not: the graph is good as it is
             memsets_as_kernels(graph.raw_cuda_graph(), state.step.device)
     graph.instantiate()
-    return graph.replay
+    return Replay(graph, advance)

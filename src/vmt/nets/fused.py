@@ -5,7 +5,7 @@ On a CUDA device they are the Triton kernels of :mod:`vmt.nets.kernels`; :func:`
 
 import threading
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -252,7 +252,7 @@ def _(n: int, device: torch.device) -> Tensor:
     return torch.empty(n, dtype=torch.int64, device=device)
 
 
-@lru_cache(maxsize=8)
+@cache
 def no_seeds(device: str) -> Tensor:
-    """For kernels that draw nothing."""
+    """For kernels that draw nothing. Never forgotten: a captured graph goes on reading it."""
     return torch.zeros(1, dtype=torch.int64, device=device)
