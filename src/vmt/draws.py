@@ -73,21 +73,21 @@ class SeededDraws:
     def __init__(self, seed: int, step: Tensor) -> None:
         self.seed = seed
         self.step = step
-        self.read: dict[int, Tensor] = {}
+        self.tables: dict[object, Tensor] = {}
 
-    def kept(self, table: Tensor) -> Tensor:
-        """A table that stays where it is for as long as these draws are in use: a captured graph goes on reading it,
-        whatever other runs have since put into the cache that it is from."""
-        return self.read.setdefault(id(table), table)
+    def table(self, make: Callable[..., Tensor], *which: object) -> Tensor:
+        """Made once, on the device of the step. It stays where it is for as long as these draws are in use, because a
+        captured graph goes on reading it there."""
+        if (make, which) not in self.tables:
+            self.tables[make, which] = make(*which, str(self.step.device))
+        return self.tables[make, which]
 
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
-        device = str(self.step.device)
-        hashed = self.kept(key_on(self.seed, name, device))
+        hashed = self.table(key_on, self.seed, name)
         if self.step.is_cuda and have_triton() and can_launch(self.step.device):
             found: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
             return found
-        self.kept(multiples(n, device))
-        return random_bits_in_torch(self.step, hashed, n, frozen)
+        return random_bits_in_torch(self.step, hashed, self.table(multiples, n), frozen)
 
     def uniform(self, name: str, n: int, frozen: bool = False) -> Tensor:
         """Strictly between 0 and 1: 23 bits and a half are exact in float32."""
@@ -102,7 +102,7 @@ class SeededDraws:
         if alpha == 1:
             return uniform
         # Rejection sampling would need a loop whose length depends on data; the inverse CDF needs a look-up.
-        table = self.kept(beta_quantiles(alpha, str(uniform.device)))
+        table = self.table(beta_quantiles, alpha)
         place = uniform * BETA_TABLE
         below = place.long().clamp_max(BETA_TABLE - 1)
         return torch.lerp(table[below], table[below + 1], place - below)
@@ -121,19 +121,16 @@ class SeededDraws:
         return drawn[first[:n]]
 
 
-@lru_cache(maxsize=1024)
 def key_on(seed: int, name: str, device: str) -> Tensor:
     """A key as a tensor: a compiled step reads it, so that one compilation serves every seed."""
     return torch.tensor(signed(key(seed, name)), device=device)
 
 
-@lru_cache(maxsize=64)
 def multiples(n: int, device: str) -> Tensor:
     """1 … n times the golden ratio. A table, because compilers take the formula for an index and see it overflow."""
     return torch.arange(1, n + 1, device=device) * signed(GOLDEN)
 
 
-@lru_cache(maxsize=16)
 def beta_quantiles(alpha: float, device: str) -> Tensor:
     return torch.as_tensor(
         betaincinv(alpha, alpha, torch.linspace(0, 1, BETA_TABLE + 1, dtype=torch.float64).numpy()),
@@ -142,15 +139,15 @@ def beta_quantiles(alpha: float, device: str) -> Tensor:
     )
 
 
-def random_bits_in_torch(step: Tensor, key: Tensor, n: int, frozen: bool) -> Tensor:
-    """The first ``n`` numbers of the sequence of a key at a step."""
+def random_bits_in_torch(step: Tensor, key: Tensor, places: Tensor, frozen: bool) -> Tensor:
+    """The first numbers of the sequence of a key at a step, as many as there are :func:`multiples`."""
     start = mix64((torch.zeros_like(step) if frozen else step) * signed(GOLDEN) + key)
-    return mix64(start + multiples(n, str(step.device)))
+    return mix64(start + places)
 
 
 @torch.library.custom_op("vmt::random_bits", mutates_args=())
 def random_bits(step: Tensor, key: Tensor, n: int, frozen: bool) -> Tensor:
-    """The same as one kernel instead of some twenty."""
+    """The first ``n`` as one kernel instead of some twenty."""
     from vmt import draw_kernels
 
     out = torch.empty(n, dtype=torch.int64, device=step.device)

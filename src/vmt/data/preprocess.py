@@ -122,8 +122,8 @@ def _standardise(source: Domain, target: Domain) -> Preprocess:
 
 @cache
 def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    # Made once per device and never forgotten: a copy from the host is not allowed while a CUDA graph is captured, and
-    # the graph goes on reading what it found. Made outside
-    # inference mode even if first asked for there, or autograd could not use it afterwards.
+    # Made once per device, for a copy from the host is not allowed while a CUDA graph is captured, and never forgotten,
+    # for the graph goes on reading it. Made outside inference mode even if first asked for there, or autograd could not
+    # use it afterwards.
     with torch.inference_mode(False):
         return torch.tensor(values, dtype=torch.float32, device=device)
