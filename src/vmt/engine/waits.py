@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch._inductor
+import torch.compiler.config
 from torch._inductor.codegen.triton import TritonKernel
 
 
@@ -27,8 +28,11 @@ def launched_early() -> Iterator[None]:
         finished(kernel, code)
         code._lines = waiting_first(code._lines)
 
+    # Kernels that were kept without the waits are not these.
+    tag = f"{torch.compiler.config.cache_key_tag} waiting first"
     with (
         torch._inductor.config.patch({"triton.enable_pdl": True}),
+        torch.compiler.config.patch(cache_key_tag=tag),
         patch.object(TritonKernel, "_filter_pdl", filtered),
     ):
         yield
