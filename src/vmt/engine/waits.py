@@ -32,7 +32,7 @@ def launched_early() -> Iterator[None]:
     tag = f"{torch.compiler.config.cache_key_tag} waiting first"
     with (
         torch._inductor.config.patch({"triton.enable_pdl": True}),
-        torch.compiler.config.patch(cache_key_tag=tag),
+        torch.compiler.config.patch(cache_key_tag=tag),  # type: ignore[attr-defined]
         patch.object(TritonKernel, "_filter_pdl", filtered),
     ):
         yield
