@@ -84,7 +84,7 @@ class SeededDraws:
 
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
         hashed = self.table(key_on, self.seed, name)
-        if self.step.is_cuda and have_triton() and can_launch(self.step.device):
+        if self.step.is_cuda and have_triton() and can_launch(self.step.device, n):
             found: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
             return found
         return random_bits_in_torch(self.step, hashed, self.table(multiples, n), frozen)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.draws import have_triton
-from vmt.launch import can_launch, early
+from vmt.launch import MOST_VALUES, can_launch, early
 
 GEOMETRY = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, not transposed, one group
 # Pixels that a program of the kernel takes at a time, its warps and stages; two such programs fit on each of the
@@ -102,6 +102,9 @@ def by_weights(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
     inputs, outputs, (h, w) = xs[0].shape[1], dys[0].shape[1], xs[0].shape[2:]
     pixels = tuple(len(x) * h * w for x in xs)
     starts, each = parts_of(dys, xs)
+    if len(xs) > 1 and starts[-1] * outputs * 9 * inputs > MOST_VALUES:
+        middle = len(xs) // 2
+        return torch.cat([by_weights(dys[:middle], xs[:middle]), by_weights(dys[middle:], xs[middle:])])
     block_in, block_out = block(inputs), block(outputs)
     partial = torch.empty(starts[-1], outputs, 3, 3, inputs, device=xs[0].device)
     convolution_kernels.by_weights[3, starts[-1], (inputs // block_in) * (outputs // block_out)](

@@ -64,7 +64,7 @@ class NormaliseActivate(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, after: After
     ) -> tuple[Tensor, Tensor, Tensor]:
-        x = x.contiguous(memory_format=torch.channels_last)
+        x, weight, bias = x.contiguous(memory_format=torch.channels_last), weight.contiguous(), bias.contiguous()
         # Drawn from torch's generator, which a captured graph advances and the training loop seeds.
         draws = after.dropout > 0 or after.noise > 0
         seeds, which = next_seed(str(x.device)) if draws else (no_seeds(str(x.device)), 0)

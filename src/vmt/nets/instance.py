@@ -28,6 +28,7 @@ class NormaliseImages(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         y: Tensor
+        weight, bias = weight.contiguous(), bias.contiguous()
         y, mean, rate = torch.ops.vmt.normalise_images(x, weight, bias, eps)
         ctx.save_for_backward(x, weight, mean, rate)
         return y
