@@ -3,8 +3,10 @@
 python -m pytest -m gpu tests/test_engine_gpu.py
 """
 
+import gc
 import re
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
@@ -183,6 +185,22 @@ def test_replays_draw_anew() -> None:
     assert torch.equal(seen[0]["noise"], seen[2]["noise"])
     assert torch.equal(seen[0]["dropout"], seen[2]["dropout"])
     assert not torch.equal(seen[0]["lambda"], seen[2]["lambda"])  # by the step, not by the generator
+
+
+def test_captured_step_keeps_what_it_was_made_from() -> None:
+    """Its kernels and tables, which the graph goes on using."""
+    work = small()
+
+    def advance() -> None:
+        work.state.step += 1
+
+    made_from = weakref.ref(advance)
+    replay = captured(advance, work.state)
+    del advance
+    gc.collect()
+    assert made_from() is not None
+    replay()
+    assert int(work.state.step) == 1
 
 
 def test_every_kernel_of_the_compiler_waits_for_the_one_before_first() -> None:
