@@ -113,9 +113,9 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
 def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
     """The embedded task on a thin network: about a minute on two cores."""
     settings: dict[str, Any] = {"lr": DIGITS_LR, "decay": DIGITS_DECAY, "iterations": DIGITS_ITERATIONS}
-    if method in ("dann", "vada", "vmt"):
+    if method in ("dann", "vada", "co_da", "vmt"):
         settings["lambda_d"] = 0.01
-    if method in ("vada", "vmt"):
+    if method in ("vada", "co_da", "vmt"):
         settings |= {"lambda_s": 1.0, "lambda_t": DIGITS_LAMBDA_T, "radius": DIGITS_RADIUS}
     refine: dict[str, Any] | None = None
     if dirt_t:
