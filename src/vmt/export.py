@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -54,7 +54,8 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     format
         ``"onnx"`` or ``"pt2"``; by default the path's suffix.
     samples
-        Real samples to compare on, as :meth:`vmt.Model.predict` takes them; without them, random ones.
+        Real samples to compare on, as :meth:`vmt.Model.predict` takes them, of which at most a thousand are used; or
+        an iterator over several such arrays, for samples of different shapes. Without them, random ones.
 
     Examples
     --------
@@ -74,7 +75,7 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     # The file runs on CPUs, and a GPU's rounding of convolutions is no fault of the file.
     network = copy.deepcopy(model.network).cpu()
     model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features)
-    checked = some(random_samples(model.preprocess) if samples is None else samples)
+    checked = parts_of(random_samples(model.preprocess) if samples is None else samples)
     program = traced(Deployed(model).eval(), example(model.preprocess))
     content = (as_onnx if format == ONNX else as_pt2)(program, header_of(model))
     parity = compared(model, from_bytes(content, format, str(path)).predict_proba, checked)
@@ -177,23 +178,30 @@ def input_of(preprocess: Preprocess) -> dict[str, Any]:
     }
 
 
-def compared(model: Model, probabilities: Any, samples: Any) -> Parity:
+def compared(model: Model, probabilities: Any, parts: Sequence[Any]) -> Parity:
     """Refuses a file that does not say what its model says: on many samples together, and on one."""
-    pairs = [(probabilities(part), model.predict_proba(part)) for part in (samples, samples[:1])]
+    pairs = [(probabilities(x), model.predict_proba(x)) for part in parts for x in (part, part[:1])]
     difference = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
     if not difference <= TOLERANCE:  # nor may it be NaN
         raise InputError(
             f"the exported probabilities differ from the model's by up to {difference:.2g} (allowed: {TOLERANCE:.0e}), "
             "so nothing was written: look for layers that are random or keep state in evaluation mode."
         )
-    return Parity(len(samples), difference)
+    return Parity(sum(map(len, parts)), difference)
 
 
-def some(samples: Any) -> Any:
-    """At most a thousand samples, evenly spaced."""
+def parts_of(samples: Any) -> list[Any]:
+    """The arrays of an iterator, or at most a thousand samples of one array, evenly spaced."""
+    parts = [part for part in samples if len(part)] if isinstance(samples, Iterator) else some(samples)
+    if not parts:
+        raise InputError("there are no samples to compare on: give one or more.")
+    return parts
+
+
+def some(samples: Any) -> list[Any]:
     samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
     count = min(len(samples), MOST_CHECKED)
-    return samples[np.arange(count) * len(samples) // max(count, 1)]
+    return [samples[np.arange(count) * len(samples) // count]] if count else []
 
 
 def random_samples(preprocess: Preprocess, count: int = 64) -> NDArray[Any]:

@@ -2,18 +2,21 @@
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from vmt.cli.predict import Tally, predictions
 from vmt.cli.train import load as load_data
-from vmt.data import read_npz
 from vmt.data.ranges import BYTES
+from vmt.data.stream import Chunk, Fault, Reads, expand, stream
 from vmt.errors import InputError
-from vmt.export import Parity, export, input_of
+from vmt.export import MOST_CHECKED, Parity, export, input_of
 from vmt.exported import FORMATS, ONNX
 from vmt.model import Model, load
 from vmt.run import RUN, read_run
@@ -21,12 +24,15 @@ from vmt.run import RUN, read_run
 EXAMPLES = """examples:
   vmt export runs/mine                                    writes runs/mine/model.onnx
   vmt export runs/mine --format pt2 --out mine.pt2        for torch.export.load
-  vmt export model.safetensors --check images.npz         compares on samples of your own
+  vmt export runs/mine --check folder/                    compares on pictures that you choose
+  vmt export model.safetensors --check images.npz         on the array x of a file
+  vmt export runs/table --check table.csv                 on the rows of a table
   vmt predict runs/mine/model.onnx picture.png            uses it here; elsewhere, onnxruntime alone will do
 
 The file takes samples as they are stored (images as bytes, N×H×W×C, any size; vectors as float32, N×F), preprocesses
 them itself and gives the probability of each class. Class names and a description of the input are in its metadata. It
-is written only if its probabilities equal the model's within 1e-4 on samples of the run's target.
+is written only if its probabilities equal the model's within 1e-4 on up to 1,000 samples of the run's target, or on the
+first 1,000 of --check, which are read as vmt predict reads them; what cannot be read is named and left out.
 """
 
 
@@ -40,7 +46,14 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("model", type=Path, help="a run's folder or a saved model")
     parser.add_argument("--format", choices=FORMATS, help=f"default: as --out is named, or {ONNX}")
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: model.FORMAT beside the saved model")
-    parser.add_argument("--check", type=Path, metavar="FILE", help="an .npz with samples x to compare on")
+    parser.add_argument(
+        "--check",
+        metavar="PATH",
+        help=f"whatever vmt predict takes, to compare on its first {MOST_CHECKED:,} samples",
+    )
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="column of --check's table that is no feature (default: label)"
+    )
     parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
     parser.set_defaults(run=run)
@@ -73,7 +86,7 @@ def destination(arguments: argparse.Namespace) -> tuple[str, Path]:
 def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, str]:
     """Real samples where they can be had, and what they are."""
     if arguments.check is not None:
-        return read_npz(arguments.check)[0], str(arguments.check)
+        return iter(first_samples(arguments.check, model, arguments.label)), arguments.check
     if (arguments.model / RUN).is_file():
         try:
             task = load_data(read_run(arguments.model).data)
@@ -82,6 +95,27 @@ def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, 
         samples = task.target_test or task.target
         return as_stored(samples.x, model), samples.name
     return None, "random samples"
+
+
+def first_samples(given: str, model: Model, label: str | None) -> list[NDArray[Any]]:
+    """What ``vmt predict`` would read first, as it reads it."""
+    reads, tally = Reads(model.preprocess, model.features, label), Tally(MOST_CHECKED)
+    parts: list[NDArray[Any]] = []
+    for item in stream(expand([given], reads), reads, sys.stdin.buffer):
+        left = MOST_CHECKED - tally.read
+        if isinstance(item, Fault):
+            tally.count(item)
+        else:
+            item = Chunk(item.files[:left], item.indices[:left], item.x[:left])
+            next(predictions(model, item))  # names the file of samples that do not suit the model, before the export
+            parts.append(item.x)
+            tally.read += len(item.x)
+        if tally.read + len(tally.faults) >= MOST_CHECKED:
+            break
+    tally.close()
+    if not parts:
+        raise InputError(f"{given} holds no samples to compare on: give other ones with --check.")
+    return parts
 
 
 def as_stored(x: Tensor, model: Model) -> Tensor:
