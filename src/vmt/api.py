@@ -12,10 +12,10 @@ from torch import nn
 
 from vmt import methods
 from vmt.begun import begin_or_go_on, record_of
-from vmt.data import Domain, domain, make_task
+from vmt.data import Domain, Task, domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits, in_order_of
-from vmt.defaults import LONGEST, defaults_for
+from vmt.defaults import LONGEST, defaults_for, looks_for
 from vmt.errors import InputError, whole
 from vmt.method import Method
 from vmt.model import OWN_MODULE, Model
@@ -24,7 +24,7 @@ from vmt.nets.spec import NetSpec
 from vmt.run import MODEL
 from vmt.train.claim import claimed
 from vmt.train.config import Config
-from vmt.train.loop import train
+from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
 
@@ -77,7 +77,9 @@ def adapt(
         settings. Ctrl-C and ``kill`` save first and end in ``KeyboardInterrupt``.
     config
         Any further field of :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``. With
-        ``keep_best="ami_source"`` the model is the best one by that validator, not the last.
+        ``keep_best="ami_source"`` the model is the best one by that validator, not the last; ``about["best"]`` says of
+        which iteration and with which score. It is then looked at every ``evaluate_every`` iterations, by default six
+        times in a phase or more.
 
     Examples
     --------
@@ -120,6 +122,8 @@ def adapt(
     spec = NetSpec(name, shape, len(task.classes), net_options or {})
     build = builder(net, shape, len(task.classes)) if callable(net) else spec.build
     folder = None if out is None else Path(out)
+    if config.get("keep_best"):  # with the interval of a long run, a short one has but one model to choose from
+        config.setdefault("evaluate_every", looks_for(method.phases[0].iterations))
     settings = Config(seed=seed, device=device, **config)
     with claimed(folder) if folder is not None else nullcontext(), closing(Progress(method.name, progress)) as bar:
         if folder is not None:
@@ -131,14 +135,19 @@ def adapt(
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {method.iterations}{how}")
     if outcome.notes.collapsed and not progress:  # else it was said beside the bar
         warnings.warn(outcome.notes.collapsed, stacklevel=2)
+    model = model_of(outcome, method, spec, task, task.source.features)
+    if folder is not None:
+        model.save(folder / MODEL)
+    return model
+
+
+def model_of(outcome: Outcome, method: Method, spec: NetSpec, task: Task, features: Sequence[str]) -> Model:
+    """What a training ends with: the best model where one was to be kept, or else the last."""
     about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
     if outcome.best is not None:
         about |= {"best": outcome.notes.best}
     network = outcome.best or outcome.network
-    model = Model(network, spec, task.preprocess, task.classes, about, task.source.features)
-    if folder is not None:
-        model.save(folder / MODEL)
-    return model
+    return Model(network, spec, task.preprocess, task.classes, about, tuple(features))
 
 
 def as_domain(samples: Any, name: str, features: Sequence[str] = ()) -> Domain:

@@ -55,6 +55,11 @@ def interval_for(iterations: int) -> int:
     return max(1, iterations // 10)
 
 
+def looks_for(iterations: int) -> int:
+    """Iterations between two evaluations: six in a run, and more in a long one."""
+    return max(1, min(500, iterations // 6))
+
+
 def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longest: int = LONGEST) -> Defaults:
     """Settings for samples of a shape, (features,) or (channels, height, width), of which a domain has so many.
 

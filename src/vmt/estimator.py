@@ -15,10 +15,11 @@ from sklearn.utils import assert_all_finite, check_array, check_random_state, co
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from vmt.api import model_of
 from vmt.data import domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits
-from vmt.defaults import Defaults, defaults_for, interval_for
+from vmt.defaults import Defaults, defaults_for, interval_for, looks_for
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.methods import with_target_labels
@@ -59,6 +60,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     dirt_t, beta, interval, dirt_t_iterations
         Whether to refine with DIRT-T, the weight of its teacher, the iterations between two teachers (None: a tenth of
         the phase) and its length (None: as many as before).
+    keep_best, evaluate_every
+        A validator such as ``"ami_source"``: the model is then the best by it, not the last, of those seen at intervals
+        of so many iterations (None: six in a phase or more). A tenth of the source is held out from training for it.
     net, net_options
         ``"auto"`` (an MLP for vectors, a CNN for images: the paper's small one on a GPU, a thin one on a CPU), a name
         that ``vmt train --net`` takes, or a function that builds a network; what to build a named one with.
@@ -72,7 +76,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     Attributes
     ----------
     model_
-        The :class:`vmt.Model`, to save or to export.
+        The :class:`vmt.Model`, to save or to export. With ``keep_best``, ``model_.about["best"]`` says of which
+        iteration (``step``) it is and with which ``score``.
     classes_, n_features_in_
         The labels in the order of ``predict_proba``'s columns, and the number of values in a sample.
 
@@ -104,6 +109,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         beta: float = 1e-2,
         interval: int | None = None,
         dirt_t_iterations: int | None = None,
+        keep_best: str | None = None,
+        evaluate_every: int | None = None,
         net: str | Callable[[], torch.nn.Module] = "auto",
         net_options: dict[str, Any] | None = None,
         device: str = "auto",
@@ -124,6 +131,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.beta = beta
         self.interval = interval
         self.dirt_t_iterations = dirt_t_iterations
+        self.keep_best = keep_best
+        self.evaluate_every = evaluate_every
         self.net = net
         self.net_options = net_options
         self.device = device
@@ -187,11 +196,11 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         check_digits(source, target, features)
         labelled = domain(source, labels, name="the source")
         unlabelled = domain(target, name="the target")
-        # Nothing is held out: what the loop watches is not reported, and small sets need every label.
+        # Nothing is held out, unless to choose by: what the loop watches is not reported, and small sets need labels.
         task = make_task(
             labelled,
             unlabelled,
-            source_test=labelled,
+            source_test=None if self.keep_best else labelled,
             target_labelled=None if known is None else labelled_part(unlabelled, known),
             classes=[str(label) for label in self.classes_],
         )
@@ -206,6 +215,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         build = builder(self.net, spec.shape, spec.classes) if callable(self.net) else spec.build
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         config = Config(seed=seed, batch_size=self.batch_size, device=self.device)
+        if self.keep_best:
+            every = looks_for(method.phases[0].iterations) if self.evaluate_every is None else self.evaluate_every
+            config = replace(config, keep_best=self.keep_best, evaluate_every=every)
         outcome = train(task, method, build, config, progress=Progress(method.name, self.verbose))
         if not outcome.finished:
             # The loop ends politely on Ctrl-C; half a fit must not pass for a whole one.
@@ -213,8 +225,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if outcome.notes.collapsed:
             warnings.warn(outcome.notes.collapsed, ConvergenceWarning, stacklevel=3)
         self.n_iter_ = outcome.step
-        about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
-        return Model(outcome.network, spec, task.preprocess, task.classes, about, features)
+        return model_of(outcome, method, spec, task, features)
 
     def _method(self, chosen: Defaults) -> Method:
         names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr", "iterations")

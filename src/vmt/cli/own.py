@@ -10,7 +10,7 @@ from vmt.data import Task
 from vmt.data.folders import few
 from vmt.data.own import EVALUATION_ONLY, own_task
 from vmt.data.parts import KINDS, Reading
-from vmt.defaults import defaults_for
+from vmt.defaults import defaults_for, looks_for
 from vmt.errors import InputError
 from vmt.methods import METHODS, dirt_t
 from vmt.recipes import Recipe
@@ -86,7 +86,7 @@ def size_from(sides: Sequence[int] | None) -> tuple[int, int] | None:
 def own_recipe(task: Task, method: str, with_dirt_t: bool, device: str) -> Recipe:
     """Sensible settings for data that no recipe knows."""
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device)
-    every = min(500, chosen.iterations // 6)
+    every = looks_for(chosen.iterations)
     # A second thread hardly helps so thin a network, and on a busy machine it makes a run several times slower.
     config = Config(evaluate_every=every, checkpoint_every=every, threads=1 if chosen.net == "tiny" else 0)
     return replace(chosen.recipe(method, with_dirt_t), config=config)
