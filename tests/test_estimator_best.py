@@ -1,6 +1,7 @@
 """``keep_best`` in Python: the fitted model is the best by a validator, and says which it is."""
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,15 @@ def test_a_short_run_of_adapt_has_several_models_to_choose_from(moved: Arrays, t
     assert len(looks(keep_best="im")) == 6
     assert len(looks(keep_best="im", evaluate_every=20)) == 3
     assert len(looks()) == 1
+
+
+def test_a_score_that_is_never_there_is_said(moved: Arrays) -> None:
+    """Where no weight average predicts, there is nothing for it to agree with."""
+    xs, ys, xt = moved
+    without = replace(rough(6), predictor=("classifier",))
+    with pytest.warns(UserWarning, match="agreement had no score"):
+        model = clone(ROUGH).set_params(method=without, keep_best="agreement").fit(xs, ys, X_target=xt)
+    assert "best" not in model.model_.about
 
 
 @pytest.mark.parametrize("name", ["accuracy", True])

@@ -135,17 +135,21 @@ def adapt(
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {method.iterations}{how}")
     if outcome.notes.collapsed and not progress:  # else it was said beside the bar
         warnings.warn(outcome.notes.collapsed, stacklevel=2)
-    model = model_of(outcome, method, spec, task, task.source.features)
+    model = model_of(outcome, method, spec, task, task.source.features, settings.keep_best)
     if folder is not None:
         model.save(folder / MODEL)
     return model
 
 
-def model_of(outcome: Outcome, method: Method, spec: NetSpec, task: Task, features: Sequence[str]) -> Model:
+def model_of(
+    outcome: Outcome, method: Method, spec: NetSpec, task: Task, features: Sequence[str], keep_best: str
+) -> Model:
     """What a training ends with: the best model where one was to be kept, or else the last."""
     about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
     if outcome.best is not None:
         about |= {"best": outcome.notes.best}
+    elif keep_best:
+        warnings.warn(f"{keep_best} had no score for any model of this training, so the last is kept.", stacklevel=3)
     network = outcome.best or outcome.network
     return Model(network, spec, task.preprocess, task.classes, about, tuple(features))
 

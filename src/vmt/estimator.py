@@ -225,7 +225,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if outcome.notes.collapsed:
             warnings.warn(outcome.notes.collapsed, ConvergenceWarning, stacklevel=3)
         self.n_iter_ = outcome.step
-        return model_of(outcome, method, spec, task, features)
+        return model_of(outcome, method, spec, task, features, config.keep_best)
 
     def _method(self, chosen: Defaults) -> Method:
         names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr", "iterations")
