@@ -1,6 +1,7 @@
 """Validators against the same formulas written another way, on ordinary and on degenerate predictions."""
 
 import math
+import re
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -196,9 +197,10 @@ def test_what_cannot_be_computed_is_left_out_and_what_is_no_number_is_none() -> 
     assert scores(evidence(random_logits(50, 3)), leave_out=("dev",)).keys() == VALIDATORS.keys() - {"dev"}
 
 
-def test_an_unknown_validator_is_named() -> None:
-    with pytest.raises(InputError, match="no validator 'accuracy': choose one of source_accuracy"):
-        validators.check_name("accuracy")
+@pytest.mark.parametrize("name", ["accuracy", ["im"], 3])
+def test_an_unknown_validator_is_named(name: object) -> None:
+    with pytest.raises(InputError, match=re.escape(f"no validator {name!r}: choose one of source_accuracy")):
+        validators.check_name(name)  # type: ignore[arg-type]
 
 
 WORSE: dict[str, Callable[[Tensor], Tensor]] = {

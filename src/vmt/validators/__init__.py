@@ -144,6 +144,6 @@ def scores(evidence: Evidence, leave_out: tuple[str, ...] = ()) -> dict[str, flo
 
 def check_name(name: str) -> str:
     """The name of a validator, or a sentence that lists them."""
-    if name not in VALIDATORS:
+    if name not in list(VALIDATORS):  # a list, for what has no hash is no name either
         raise InputError(f"there is no validator {name!r}: choose one of {', '.join(VALIDATORS)}.")
     return name
