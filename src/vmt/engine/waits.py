@@ -1,9 +1,9 @@
 """Inductor's kernels launched early, and safe so: each waits for the one before it, first of all.
 
-Left to itself, Inductor lets a kernel read and write before it waits wherever it sees no need for what the one before
-has written. It does not see all: not a buffer that the one before has changed in place, nor seeds; and a kernel that
-reads nothing does not wait at all, so that it may end before the one before it does, and the next begin too soon. That
-shows as a wrong number now and then, or as an illegal memory access, where a GPU is shared and kernels take long.
+Left to itself, Inductor (2.11 to 2.13) lets a kernel read and write before it waits wherever it sees no need for what
+the one before has written. It does not see all: not a buffer that the one before changes in place, nor seeds; and a
+kernel that reads nothing does not wait at all, so that it may end before the one before it does, and the next begin too
+soon. That shows as a wrong number now and then, or as an illegal memory access, most of all where a GPU is shared.
 """
 
 from collections.abc import Iterator
