@@ -88,6 +88,17 @@ def test_a_worker_that_is_killed_is_replaced(
     assert "A worker was ended by signal 9: another takes its place." in capfd.readouterr().err
 
 
+def test_a_device_that_is_not_there_is_not_replaced_by_another(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    places = places_in(tmp_path, tmp_path)
+    outcome = fill_together(QUEUE, load, places, None, {**CHANGES, "device": "cuda"}, to_stderr)
+    assert (outcome.done, outcome.missing, len(outcome.complaints)) == (0, 2, 1)
+    assert "vmt: device 'cuda' is not there: torch sees 0 CUDA devices" in capfd.readouterr().err
+    assert not places.runs.exists()
+
+
 def test_workers_that_always_fail_are_replaced_a_few_times(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     places = places_in(tmp_path, tmp_path)
     outcome = fill_together(QUEUE, always_fail, places, None, CHANGES, to_stderr)

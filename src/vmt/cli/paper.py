@@ -151,9 +151,12 @@ def run_table(arguments: argparse.Namespace) -> int:
 
 
 def fill_queue(queue: list[Stage], places: Places, budget: float | None, changes: dict[str, Any]) -> Filled:
-    on_gpu = torch_device(changes["device"]).type == "cuda"
+    device = torch_device(changes["device"])
+    on_gpu = device.type == "cuda"
     if places.at_once == 1 and not on_gpu:
         return fill(queue, load, places, budget, changes, to_stderr)
+    # By name: a worker that finds no GPU, after another has failed there, must not go on with its run on the CPU.
+    changes = {**changes, "device": str(device)}
     # A GPU that fails is lost to the process that uses it, so there it is always another one than this.
     if on_gpu and places.at_once > 1 and not side_by_side():
         to_stderr("NVIDIA's MPS does not run, so runs on one GPU take turns: nvidia-cuda-mps-control -d starts it.")

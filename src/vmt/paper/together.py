@@ -13,9 +13,10 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, cast
 
-from vmt.errors import gave_up
+from vmt.errors import InputError, gave_up
 from vmt.paper.experiment import Stage
 from vmt.paper.runner import Filled, Load, Places, Say, fill, missing
+from vmt.train.config import torch_device
 from vmt.train.interrupt import handled
 from vmt.train.progress import Lines, Progress
 
@@ -88,12 +89,13 @@ def work(
         os.setsid()
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
+        torch_device(changes["device"])  # it may be gone for a while where another worker's has failed
         filled = fill(queue, load, places, budget, changes, say, Lines if places.at_once > 1 else Progress)
-    except RuntimeError as error:
-        if (sentence := gave_up(error)) is None:
+    except (InputError, RuntimeError) as error:
+        if (sentence := str(error) if isinstance(error, InputError) else gave_up(error)) is None:
             raise
         say(f"vmt: {sentence}")
-        sys.exit(1)  # what a device has failed at, only a new process can go on with
+        sys.exit(1)  # only a new process can go on with what a device has failed at
     connection.send(filled)
 
 
