@@ -74,8 +74,7 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
 
 @pytest.mark.usefixtures("exact")
 def test_compiled_stays_close_to_eager_in_single_precision() -> None:
-    """After a step weights are the same but for rounding. After twenty, Adam has made a few of them differ by steps of
-    its own size, for their gradients are next to nothing; what the weights do is the same to a hundredth."""
+    """Weights and losses, after a step and after twenty."""
     found = []
     with torch._inductor.config.patch(fallback_random=True):
         for prepare in (eager(""), captured_graph("", quiet, compile=True)):
@@ -90,8 +89,7 @@ def test_compiled_stays_close_to_eager_in_single_precision() -> None:
     assert largest_difference(first[0], compiled_first[0]) < 1e-5
     torch.testing.assert_close(compiled_first[1], first[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(compiled_last[1], last[1], rtol=1e-2, atol=1e-2)
-    for name, tensor in last[0].items():
-        assert float((tensor - compiled_last[0][name]).square().mean().sqrt()) < 1e-2, name
+    assert largest_difference(last[0], compiled_last[0]) < 1e-2
 
 
 def losses_in(metrics: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -80,9 +80,7 @@ def always_fail(data: DataSpec) -> Task:
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_a_worker_that_is_killed_is_replaced(
-    filled: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], at_once: int
-) -> None:
+def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, capfd: pytest.CaptureFixture[str], at_once: int) -> None:
     places = places_in(tmp_path, tmp_path, at_once)
     assert fill_together(QUEUE, load_or_be_killed, places, None, CHANGES, to_stderr) == Filled(2, 0, [])
     assert "A worker was ended by signal 9: another takes its place." in capfd.readouterr().err

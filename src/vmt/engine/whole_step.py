@@ -60,7 +60,7 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
     graph.recompile()
     early = tensors[0].is_cuda and launches_early(str(tensors[0].device))
     # Reordering loops for the sake of fusion fails an assertion of Inductor where a foreach kernel is concerned.
-    options = {"loop_ordering_after_fusion": False}
+    options = {"triton.enable_pdl": False, "loop_ordering_after_fusion": False}
     with (
         tracing(TracingContext(mode)),
         torch._inductor.config.patch(options),

@@ -82,6 +82,7 @@ def fill(
                 say(f"The time is up; {len(left)} stages are missing. The same command goes on.")
                 break
             at_fault = stage.experiment.task
+            gc.collect()  # graphs and their memory are held in cycles, and by an error until it is dealt with
             try:
                 with claimed(places.runs / stage.run):
                     if is_done(places.results, stage):
@@ -102,10 +103,7 @@ def fill(
                 continue
             except OutOfMemoryError as error:
                 complaints[at_fault] = f"{stage}: {gave_up(error)}"
-                tasks = {}
-                gc.collect()
                 continue
-            gc.collect()  # graphs and their memory are held in cycles
             busy.clear()  # who was at a run may have come to its end, or to grief
             if not got_there:
                 say(f"Stopped; {len(left)} stages are missing. The same command goes on.")
