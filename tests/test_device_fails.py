@@ -43,7 +43,8 @@ BROKEN = "CUDA error: an illegal memory access was encountered\nSearch for it in
 def train(folder: Path, calls: int, raises: str, says: str, *more: str) -> subprocess.CompletedProcess[str]:
     (folder / "own_net.py").write_text(NET)
     command = [sys.executable, "-m", "vmt.cli.main", "train", *more]
-    environment = {**os.environ, "CALLS": str(calls), "RAISES": raises, "SAYS": says, "PYTHONPATH": str(folder)}
+    paths = os.pathsep.join([str(folder), *sys.path])
+    environment = {**os.environ, "CALLS": str(calls), "RAISES": raises, "SAYS": says, "PYTHONPATH": paths}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
