@@ -37,8 +37,8 @@ def exact() -> Iterator[None]:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = flags
 
 
-def small(bfloat16: bool = False, **changes: object) -> Workload:
-    return workload((16, 16, 16), bfloat16, CUDA, batch_size=16, samples=2_000, side=16, **changes)  # type: ignore[arg-type]
+def small(bfloat16: bool = False, batch_size: int = 16, side: int = 16, method: Method | None = None) -> Workload:
+    return workload((16, 16, 16), bfloat16, CUDA, batch_size, samples=2_000, side=side, method=method)
 
 
 def tensors(work: Workload) -> dict[str, Tensor]:
@@ -72,13 +72,17 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
         assert torch.equal(tensor, results[1][name]), name
 
 
+@pytest.mark.parametrize(("batch_size", "side"), [(4, 8), (16, 16)])
 @pytest.mark.usefixtures("exact")
-def test_compiled_stays_close_to_eager_in_single_precision() -> None:
-    """Weights and losses, after a step and after twenty."""
+def test_compiled_stays_close_to_eager_in_single_precision(batch_size: int, side: int) -> None:
+    """Weights and losses, after a step and after twenty; after twenty, weights and norms of gradients only where
+    activations are so few that none is next to zero. Of 16 images of 16 × 16 some are, rounding decides on their
+    gradient, and Adam makes a whole step of it: begun with weights one rounding away, the eager step itself ends 0.007
+    from where it did."""
     found = []
     with torch._inductor.config.patch(fallback_random=True):
         for prepare in (eager(""), captured_graph("", quiet, compile=True)):
-            work = small()
+            work = small(batch_size=batch_size, side=side)
             run = engine(work, prepare)
             for done, count in ((0, 1), (1, 18), (19, 1)):
                 run.run(work.method.phases[0], done, count, done)
@@ -86,10 +90,15 @@ def test_compiled_stays_close_to_eager_in_single_precision() -> None:
                 found.append((weights, losses_in(run.metrics())))
     assert run.name == "captured (compiled)"
     (first, _, last), (compiled_first, _, compiled_last) = found[:3], found[3:]
+    print("weights:", *(f"{largest_difference(a[0], b[0]):.1e}" for a, b in zip(found[:3], found[3:], strict=True)))
     assert largest_difference(first[0], compiled_first[0]) < 1e-5
     torch.testing.assert_close(compiled_first[1], first[1], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(compiled_last[1], last[1], rtol=1e-2, atol=1e-2)
-    assert largest_difference(last[0], compiled_last[0]) < 1e-2
+    few = side == 8
+    for name, value in last[1].items():
+        if few or "norm" not in name:
+            torch.testing.assert_close(compiled_last[1][name], value, rtol=1e-2, atol=1e-2)
+    if few:
+        assert largest_difference(last[0], compiled_last[0]) < 1e-2
 
 
 def losses_in(metrics: dict[str, Tensor]) -> dict[str, Tensor]:
