@@ -7,8 +7,10 @@ import pytest
 from vmt.cli.main import main
 
 
-def test_last_line_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--json", "--device", "cpu", "--batch-size", "2", "--precision", "float32"]) == 0
+@pytest.mark.parametrize("device", ["cpu", *(pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "cuda:0"))])
+def test_last_line_is_the_report(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--batch-size", "2", "--precision", "float32", "--engines", "eager", "--iterations", "1"]
+    assert main(["bench", "--json", "--device", device, *small]) == 0
     lines = capsys.readouterr().out.splitlines()
     report = json.loads(lines[-1])
     promised = {"device", "baseline_ms", "ms", "ratio", "dirt_t_ms", "peak_gib", "startup_s"}

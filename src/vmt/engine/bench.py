@@ -108,7 +108,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(arguments: argparse.Namespace) -> int:
     device = torch_device(arguments.device)
-    if device.type == "cuda":
+    if device.index is not None:
         torch.cuda.set_device(device)  # whose events and streams the clock reads
     widths, size = WIDTHS[arguments.net], arguments.batch_size
     bfloat16, sentence = bfloat16_helps(device)
