@@ -13,6 +13,8 @@ from torch import nn
 
 import vmt
 from vmt.errors import InputError
+from vmt.export import export
+from vmt.exported import load_exported
 
 Array = NDArray[np.float64]
 FEW = {"iterations": 40, "progress": False}
@@ -149,3 +151,12 @@ def test_an_estimators_model_knows_its_columns(moved: tuple[Array, NDArray[np.in
         vmt.VMTClassifier(vmt.methods.vmt(iterations=2), dirt_t=True).fit(xs, y)
     assert classifier.fit(xs, y).model_.features == ()
     assert classifier.fit(table, y).model_.features == ("a", "b", "c")
+
+
+def test_an_exported_file_knows_its_columns(moved: tuple[Array, NDArray[np.int64], Array], tmp_path: Path) -> None:
+    xs, y, xt = moved
+    export(vmt.adapt((frame(xs, "abc"), y), frame(xt, "abc"), **FEW), tmp_path / "model.pt2")
+    exported = load_exported(tmp_path / "model.pt2")
+    np.testing.assert_array_equal(exported.predict_proba(frame(xt, "cab")), exported.predict_proba(frame(xt, "abc")))
+    with pytest.raises(InputError, match="the input lacks the column b of the file"):
+        exported.predict_proba(frame(xt, "ac"))

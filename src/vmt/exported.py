@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmt.data import Preprocess, domain
+from vmt.data.frames import in_order_of
 from vmt.data.ranges import BYTES, check_range
 from vmt.errors import InputError
 from vmt.evaluate import BATCH
@@ -45,7 +46,7 @@ class Exported:
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """The probability of each class for each sample: (N, classes)."""
-        stored = self.stored(domain(x, name="the input").x)
+        stored = self.stored(domain(in_order_of(x, self.features, "the input", "the file"), name="the input").x)
         return np.concatenate([self.run(stored[i : i + BATCH]) for i in range(0, len(stored), BATCH)])
 
     def predict(self, x: Any) -> NDArray[np.int64]:
