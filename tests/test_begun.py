@@ -1,5 +1,6 @@
 """The folder of vmt.adapt: gone on with as it was begun, never written over."""
 
+import json
 import os
 import shutil
 import signal
@@ -29,6 +30,13 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def as_in_the_paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "papers"
+    adapt(folder, method=vmt.methods.vmt())
+    return folder
+
+
 def test_going_on_with_a_finished_run_changes_nothing(begun: Path) -> None:
     model = adapt(begun, resume=True)
     np.testing.assert_array_equal(vmt.load(begun, device="cpu").predict_proba(X), model.predict_proba(X))
@@ -43,6 +51,8 @@ def test_going_on_with_a_finished_run_changes_nothing(begun: Path) -> None:
         ({"resume": True, "seed": 1}, "begun with seed 0, not 1"),
         ({"resume": True, "method": vmt.methods.dann()}, "begun with method vmt, not dann"),
         ({"resume": True, "method": vmt.methods.vmt(lambda_t=0.5)}, "begun with weights vmt/classifier/"),
+        ({"resume": True, "precision": "bfloat16"}, "begun with precision auto, not bfloat16"),
+        ({"resume": True, "keep_best": "im"}, "begun with keep_best None, not im"),
     ],
 )
 def test_another_run_is_refused(begun: Path, changed: dict[str, Any], said: str) -> None:
@@ -50,6 +60,32 @@ def test_another_run_is_refused(begun: Path, changed: dict[str, Any], said: str)
     with pytest.raises(InputError, match=said):
         adapt(begun, **changed)
     assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"optimiser": vmt.method.Adam(lr=0.5)}, r"optimisers vmt/discriminator Adam\(lr=0.001, .*, not Adam\(lr=0.5"),
+        ({"radius": 1.0}, r"terms vmt/classifier/L_v\(source\) radius 3.5, not 1.0"),
+        ({"xi": 0.1}, r"terms vmt/classifier/L_v\(source\) xi None, not 0.1"),
+        ({"alpha": 0.3}, r"terms vmt/classifier/L_m\(source\) alpha 1.0, not 0.3"),
+        ({"mix": "probabilities"}, "loss virtual_mixup, not virtual_mixup_on_probabilities"),
+    ],
+)
+def test_settings_that_are_no_weights_are_settings_all_the_same(
+    as_in_the_paper: Path, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        adapt(as_in_the_paper, method=vmt.methods.vmt(**settings), resume=True)
+    assert adapt(as_in_the_paper, method=vmt.methods.vmt(), resume=True)
+
+
+def test_a_run_of_an_earlier_version_goes_on(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun, tmp_path / "run")
+    path = tmp_path / "run" / "adapt.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in record.items() if name != "terms"}))
+    assert adapt(tmp_path / "run", resume=True)
 
 
 def test_a_model_whose_checkpoints_were_removed_is_not_written_over(begun: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +15,48 @@ from vmt.run import MODEL, RUN
 from vmt.train.checkpoint import checkpoints, write_atomically
 from vmt.train.config import Config
 from vmt.train.loop import CHECKPOINTS
+from vmt.views import View
 
 RECORD = "adapt.json"
 
 
 def record_of(task: Task, method: Method, net: NetSpec, config: Config) -> dict[str, Any]:
     """All that decides what a run computes, and can be written down."""
-    updates = [(phase, update) for phase in method.phases for update in phase.updates]
-    weights = {
-        f"{phase.name}/{update.name}/{term.name}": repr(term.weight)
-        for phase, update in updates
-        for term in update.terms
-        if is_plain(term.weight)
-    }
+    updates = {f"{phase.name}/{update.name}": update for phase in method.phases for update in phase.updates}
+    terms = {f"{name}/{term.name}": term for name, update in updates.items() for term in update.terms}
     return {
         "data": fingerprint(task),
         "method": method.name,
         "iterations": {phase.name: phase.iterations for phase in method.phases},
-        "weights": weights,
+        "weights": {name: repr(term.weight) for name, term in terms.items() if is_plain(term.weight)},
+        "terms": {name: {"loss": name_of(term.loss), **settings_of(term.reads)} for name, term in terms.items()},
+        "optimisers": {n: repr(update.optimiser) for n, update in updates.items() if is_plain(update.optimiser.lr)},
+        "averages": {f"{n}/{each.into}": each.decay for n, update in updates.items() for each in update.averages},
+        "events": {phase.name: [event.every for event in phase.events] for phase in method.phases},
         "net": json.loads(json.dumps(net.to_dict(), default=str)),
         "seed": config.seed,
         "batch_size": config.batch_size,
+        "precision": config.precision,
+        "keep_best": config.keep_best or None,
     }
+
+
+def settings_of(described: Any) -> dict[str, float | None]:
+    """The numbers in the description of what a term reads: VAT's radius and ξ, the mix's α."""
+    if isinstance(described, tuple):
+        return {name: value for each in described for name, value in settings_of(each).items()}
+    found: dict[str, float | None] = {}
+    for field in fields(described) if is_dataclass(described) else ():
+        value = getattr(described, field.name)
+        if not (value is None or isinstance(value, int | float)):
+            found |= settings_of(value)
+        elif not isinstance(described, View):
+            found[field.name] = value
+    return found
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 def is_plain(weight: float | Callable[..., Any]) -> bool:
@@ -70,7 +90,8 @@ def check_same(folder: Path, record: dict[str, Any]) -> None:
         before = dict(json.loads(path.read_text()))
     except (ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
-    for name, was, now in differences(before, record):
+    # What an earlier version did not write down is taken as it is.
+    for name, was, now in differences(before, {name: value for name, value in record.items() if name in before}):
         if name == "data":
             raise InputError(
                 f"the data of {folder} have changed since the run began: restore them, or choose another out=."
