@@ -52,7 +52,7 @@ def short(**changes: object) -> Config:
     return replace(Config(batch_size=16, log_every=5, evaluate_every=10, checkpoint_every=10), **changes)
 
 
-def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task) -> None:
+def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task, tmp_path: Path) -> None:
     """Entropy with an absurd weight and nothing against it: everything becomes one class."""
     method = methods.vada(lambda_d=0, lambda_s=0, lambda_t=1.0, radius=1e-3, optimiser=Adam(lr=0.05), iterations=1500)
     method = method.with_decay(0.9)
@@ -61,11 +61,22 @@ def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task) -> None:
     update = replace(phase.updates[-1], terms=tuple(t for t in phase.updates[-1].terms if t.name != "L_y"))
     method = replace(method, phases=(replace(phase, updates=(update,)),))
     flat = replace(task, target=replace(task.target, x=torch.zeros_like(task.target.x) + task.target.x[:1]))
-    outcome = train(flat, method, lambda: mlp((6,), 4), short(evaluate_every=100, stop_on_collapse=True))
+    config = short(evaluate_every=100, stop_on_collapse=True)
+    outcome = train(flat, method, lambda: mlp((6,), 4), config, tmp_path)
     assert outcome.notes.collapsed is not None
     assert "collapsed" in outcome.notes.collapsed
     assert not outcome.finished
     assert outcome.step < 1500
+    # Gone on with, it stays what it was.
+    again = train(flat, method, lambda: mlp((6,), 4), config, tmp_path, resume=True)
+    assert (again.step, again.notes, again.finished) == (outcome.step, outcome.notes, False)
+    weights = zip(outcome.network.parameters(), again.network.parameters(), strict=True)
+    assert all(torch.equal(before, after) for before, after in weights)
+    # At the last look there is nothing left to stop.
+    just_enough = method.with_iterations(outcome.step)
+    ended = train(flat, just_enough, lambda: mlp((6,), 4), config)
+    assert ended.notes.collapsed is not None
+    assert ended.finished
 
 
 def test_a_run_that_does_not_learn_the_source_says_so(task: Task) -> None:

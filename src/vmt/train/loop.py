@@ -158,6 +158,11 @@ def train(
         network = predictor_of(method, state)
         return Outcome(network, log.records, notes, done, finished, best.model(network))
 
+    def given_up() -> bool:
+        return config.stop_on_collapse and notes.collapsed is not None
+
+    if given_up():  # before this resumption; there is nothing to go on with
+        return outcome(finished=done == method.iterations)
     steps_per_chunk = 1
     begin = 0
     own = [device] if device.type == "cuda" else []  # of several GPUs, the others are left alone
@@ -186,9 +191,8 @@ def train(
                 if due(done, end, config.evaluate_every):
                     notes.clock.append((done, round(notes.seconds, 2)))
                 steps_per_chunk = max(1, int(CHUNK * ran / spent))
-                stopping = bool(notes.collapsed and config.stop_on_collapse)
-                if done < method.iterations:  # else nothing is left to stop
-                    stopping |= interrupted() or (deadline is not None and time.monotonic() > deadline)
+                stopping = given_up() or interrupted() or (deadline is not None and time.monotonic() > deadline)
+                stopping &= done < method.iterations  # else nothing is left to stop
                 if stopping or due(done, end, config.checkpoint_every):
                     save()
                 progress.advance(ran)
