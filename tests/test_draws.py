@@ -1,13 +1,16 @@
 """Random numbers as a pure function of (seed, step, name), and with the right distribution."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from vmt.draws import RecordedDraws, SeededDraws, key, mix64, seed_layers, shift_right, signed
+from vmt.draws import RecordedDraws, SeededDraws, key, mix64, seed_layers, seen_before, shift_right, signed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -102,6 +105,32 @@ def test_a_choice_is_uniform(population: int) -> None:
     counts = np.histogram(chosen, bins=20, range=(0, population))[0]
     widths = np.diff(np.ceil(np.linspace(0, population, 21)))
     assert stats.chisquare(counts, counts.sum() * widths / widths.sum()).pvalue > 1e-4
+
+
+class Largest(TorchDispatchMode):
+    """Remembers how large the largest result was."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for each in found if isinstance(found, tuple) else (found,):
+            self.numbers = max(self.numbers, each.numel())
+        return found
+
+
+def test_a_large_batch_is_chosen_without_comparing_all_with_all() -> None:
+    n = 2000
+    with Largest() as largest:
+        chosen = draws().choice("c", 200_000, n)
+    assert len(set(chosen.tolist())) == n
+    assert largest.numbers == 2 * n
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_what_was_seen_before(values: list[int]) -> None:
+    assert seen_before(torch.tensor(values)).tolist() == [value in values[:i] for i, value in enumerate(values)]
 
 
 def test_large_populations_take_the_way_without_sorting() -> None:

@@ -22,6 +22,8 @@ from vmt.launch import can_launch, early
 
 GOLDEN = 0x9E3779B97F4A7C15
 BETA_TABLE = 1 << 12
+# A GPU compares so many values with one another in one small kernel. That work grows with the square of their number.
+FEW = 1024
 
 
 def signed(value: int) -> int:
@@ -116,9 +118,17 @@ class SeededDraws:
         # Sorting a large population for a small batch is slow. Dropping the repeats from a longer row of independent
         # draws gives the same distribution; among 2n draws from more than 64n values, n differ all but surely.
         drawn = shift_right(self.bits(name, 2 * n), 2) % population
-        seen_before = (drawn[:, None] == drawn[None, :]).tril(-1).any(1)
-        first = seen_before.to(torch.int32).argsort(stable=True)
+        first = seen_before(drawn).to(torch.int32).argsort(stable=True)
         return drawn[first[:n]]
+
+
+def seen_before(values: Tensor) -> Tensor:
+    """Whether each value of a row has come earlier in it."""
+    if values.is_cuda and len(values) <= FEW:
+        return (values[:, None] == values[None, :]).tril(-1).any(1)
+    ordered, places = values.sort(stable=True)  # so that the first of equal ones stays before the others
+    repeated = torch.cat([ordered.new_zeros(1, dtype=torch.bool), ordered[1:] == ordered[:-1]])
+    return torch.empty_like(repeated).scatter_(0, places, repeated)
 
 
 def key_on(seed: int, name: str, device: str) -> Tensor:
