@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import vmt
 from vmt.errors import InputError
@@ -78,6 +79,20 @@ def test_settings_that_are_no_weights_are_settings_all_the_same(
     with pytest.raises(InputError, match=said):
         adapt(as_in_the_paper, method=vmt.methods.vmt(**settings), resume=True)
     assert adapt(as_in_the_paper, method=vmt.methods.vmt(), resume=True)
+
+
+def own_net(width: int, more: int = 0) -> nn.Module:
+    layers = [nn.Linear(3, width), nn.BatchNorm1d(width), *(nn.Linear(width, width) for _ in range(more))]
+    return nn.Sequential(*layers, nn.Dropout(0.1), nn.Linear(width, 2))
+
+
+@pytest.mark.parametrize("changed", [{"width": 8}, {"width": 1, "more": 1}])
+def test_another_network_of_ones_own_is_refused(tmp_path: Path, changed: dict[str, int]) -> None:
+    """Also one that weights of width 1 could be copied into, each of them many times."""
+    adapt(tmp_path, net=lambda: own_net(1))
+    with pytest.raises(InputError, match="of another network or method than this run's: they differ in"):
+        adapt(tmp_path, net=lambda: own_net(**changed), resume=True)
+    assert adapt(tmp_path, net=lambda: own_net(1), resume=True)
 
 
 def test_a_run_of_an_earlier_version_goes_on(begun: Path, tmp_path: Path) -> None:

@@ -45,8 +45,12 @@ class State:
     def restore_(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy values in place, so that captured graphs and shared buffers stay valid."""
         own = self.tensors()
-        if missing := sorted(own.keys() ^ tensors.keys()):
-            raise KeyError(f"saved state and this run differ in {missing[0]!r} ({len(missing)} names in all)")
+        alike = {name for name in own.keys() & tensors.keys() if own[name].shape == tensors[name].shape}
+        if strange := sorted((own.keys() | tensors.keys()) - alike):
+            raise InputError(
+                f"the saved state is of another network or method than this run's: they differ in {strange[0]!r} "
+                f"({len(strange)} of {len(own)} tensors); go on with what it was saved from."
+            )
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
 
