@@ -136,6 +136,21 @@ def test_an_unfinished_run_is_shown_from_its_checkpoint(runs: Path, tmp_path: Pa
     assert "unfinished" in page
 
 
+def test_code_that_an_unfinished_run_names_is_not_run(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is not for a finished one: a run's folder may be another person's."""
+    run = tmp_path / "mine"
+    shutil.copytree(runs / "mine", run)
+    (run / "model.safetensors").unlink()
+    (run / "run.json").write_text((run / "run.json").read_text().replace('"tiny"', '"hostile_net:make"'))
+    (tmp_path / "hostile_net.py").write_text("from pathlib import Path\nPath('was_run').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    _, data = report(tmp_path / "r.html", run)
+    assert "importing that runs its code" in data["runs"][0]["missing"]
+    assert not (tmp_path / "was_run").exists()
+
+
 def test_without_data_the_page_says_so(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, data = report(tmp_path / "r.html", fabricate(tmp_path / "run"))
     assert "could not be read" in data["tasks"][0]["note"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vmt.data import Preprocess, Task
 from vmt.errors import InputError
-from vmt.model import load
+from vmt.model import agreed, load
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
 from vmt.report.records import Record
@@ -48,12 +48,10 @@ def network_of(run: Record, task: Task, device: str) -> tuple[Staged, str]:
         raise InputError("it has neither a model nor a checkpoint yet")
     recipe = run.spec.recipe
     method = recipe.build()
-    net = NetSpec(recipe.net, sample_shape(task), len(task.classes), recipe.net_options)
+    # Not a function that only the run's own file names: importing it would run its code.
+    net = agreed(NetSpec(recipe.net, sample_shape(task), len(task.classes), recipe.net_options), None, run.folder)
     state = build_state(method, net.build, sample_shape(task), recipe.config.seed, torch_device(device))
-    try:
-        state.restore_(Best(recipe.config.keep_best).take_from(found[0]))
-    except (KeyError, RuntimeError) as error:
-        raise InputError("its checkpoint does not fit the data that are there now") from error
+    state.restore_(Best(recipe.config.keep_best).take_from(found[0]))
     return predictor_of(method, state), f"the checkpoint at iteration {int(state.step):,}"
 
 
