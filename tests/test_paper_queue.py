@@ -123,6 +123,16 @@ def test_missing_data_hold_up_no_other_task(filled: Places, tmp_path: Path) -> N
     assert rows_of(Table("t", "t", (here,)), places.results)[0]["runs"] == 1
 
 
+def test_a_folder_that_cannot_be_used_holds_up_no_other_run(filled: Places, tmp_path: Path) -> None:
+    places = Places(filled.data, tmp_path / "results", tmp_path / "runs")
+    queue = stages([cell("Source-Only", "source_only", 2)])
+    places.runs.mkdir()
+    (places.runs / queue[0].run).write_text("no folder")
+    done = fill_all(queue, places)
+    assert (done.done, done.missing) == (1, 1)
+    assert "is a file" in done.complaints[0]
+
+
 def test_a_table_shows_means_spread_and_what_is_missing(filled: Places) -> None:
     table = Table(
         "small", "A small table", (cell("Source-Only", "source_only", 3), refined("vmt"), cell("DANN", "dann"))

@@ -81,7 +81,7 @@ def fill(
             if seconds is not None and seconds <= 0:
                 say(f"The time is up; {len(left)} stages are missing. The same command goes on.")
                 break
-            at_fault = stage.experiment.task
+            at_fault = stage.run
             gc.collect()  # graphs and their memory are held in cycles, and by an error until it is dealt with
             try:
                 with claimed(places.runs / stage.run):
@@ -89,6 +89,7 @@ def fill(
                         continue  # since the look above
                     spec = DataSpec(stage.experiment.task, places.data)
                     if spec.name not in tasks:
+                        at_fault = stage.experiment.task
                         tasks = {}  # the set before makes room first
                         tasks[spec.name] = load(spec)
                     at_fault = stage.run
