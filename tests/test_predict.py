@@ -133,6 +133,17 @@ def test_rows_on_standard_input(models: Path) -> None:
     assert "not finite" in done.stderr.decode()
 
 
+def test_rows_of_a_wide_table_on_standard_input(tmp_path: Path) -> None:
+    """Such a row is longer than the name of any file."""
+    x = np.random.default_rng(0).normal(size=(20, 40))
+    vmt_package.adapt((x, np.arange(20) % 2), x, **SHORT).save(tmp_path / "wide.safetensors")
+    rows = "".join(",".join(map(str, row)) + "\n" for row in x)
+    done = predict(tmp_path / "wide.safetensors", "-", given=rows.encode())
+    assert done.returncode == 0, done.stderr
+    assert len(rows_of(done.stdout)) == 20
+    assert b"\r" not in done.stdout, "for awk and cut"
+
+
 def test_unreadable_pictures_up_to_a_limit(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = heap(tmp_path / "in", 40)
     for i in range(11):

@@ -124,7 +124,7 @@ class Tally:
 
 
 def write_csv(file: TextIO, classes: Sequence[str]) -> Callable[[Iterator[Row]], None]:
-    writer = csv.writer(file)
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["file", "index", "class", *(f"p({name})" for name in classes)])
 
     def write(rows: Iterator[Row]) -> None:

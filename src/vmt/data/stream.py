@@ -123,7 +123,8 @@ def _standard_input(stdin: IO[bytes], reads: Reads) -> Iterator[Path | Iterator[
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise InputError("standard input is empty: write paths to it, one per line.")
-    if not reads.images and not Path(os.fsdecode(first)).exists():
+    # os.path.exists, unlike Path's, takes a row of a wide table for what it is: no file, and too long for a name.
+    if not reads.images and not os.path.exists(os.fsdecode(first)):
         text = (line.decode("utf-8", "replace") for line in chain([first], lines))
         yield _vectors(open_csv(text, "standard input", reads.label), reads)
         return
@@ -131,7 +132,7 @@ def _standard_input(stdin: IO[bytes], reads: Reads) -> Iterator[Path | Iterator[
         name = os.fsdecode(line)
         if not name.strip():
             continue
-        if Path(name).exists():
+        if os.path.exists(name):
             yield from _opened(expand([name], reads), reads, stdin)
         else:
             yield iter([Fault(shown(name), "missing")])
