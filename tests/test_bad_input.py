@@ -218,6 +218,7 @@ CASES: list[Case] = [
         (["--radius", 0], "radius=0.0 is no length"),
         (["--xi", -1], "xi=-1.0 is no length"),
         (["--dirt-t", "--beta", -1], "beta is -1.0: give 0 or more"),
+        (["--device", "gpu"], "device 'gpu' is unknown: use auto, cpu, cuda or cuda:N"),
     ],
 )
 def test_numbers_that_cannot_be_meant(

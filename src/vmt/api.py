@@ -23,7 +23,7 @@ from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
 from vmt.run import MODEL
 from vmt.train.claim import claimed
-from vmt.train.config import Config
+from vmt.train.config import Config, torch_device
 from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
@@ -125,6 +125,7 @@ def adapt(
     if config.get("keep_best"):  # with the interval of a long run, a short one has but one model to choose from
         config.setdefault("evaluate_every", looks_for(method.phases[0].iterations))
     settings = Config(seed=seed, device=device, **config)
+    torch_device(device)  # refused before anything is written
     with claimed(folder) if folder is not None else nullcontext(), closing(Progress(method.name, progress)) as bar:
         if folder is not None:
             begin_or_go_on(folder, record_of(task, method, spec, settings), resume)

@@ -23,7 +23,7 @@ from vmt.nets.staged import Staged
 from vmt.recipes import Recipe
 from vmt.train.checkpoint import checkpoints, write_atomically
 from vmt.train.claim import claimed
-from vmt.train.config import Config
+from vmt.train.config import Config, torch_device
 from vmt.train.interrupt import interruptible
 from vmt.train.loop import CHECKPOINTS, Outcome, train
 from vmt.train.progress import Progress
@@ -85,7 +85,8 @@ def execute(
     if spec.recipe.config.tensorboard:
         record_writer()  # refuses before anything is written
     net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
-    net.build()  # a network that cannot be built is refused before anything is written
+    net.build()  # a network that cannot be built is refused before anything is written, and so is a missing device
+    torch_device(spec.recipe.config.device)
     print_of_data = fingerprint(task)
 
     def save_model(network: Staged, path: Path, about: dict[str, Any]) -> None:
