@@ -98,6 +98,18 @@ def test_a_loss_that_is_not_a_number_ends_the_run(task: Task) -> None:
         train(task, method, lambda: mlp((6,), 4), short())
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_training_does_not_depend_on_the_callers_mode(task: Task, mode: type) -> None:
+    def trained() -> list[torch.Tensor]:
+        outcome = train(task, methods.vmt(iterations=3), lambda: mlp((6,), 4), short())
+        return [p.detach() for p in outcome.network.parameters()]
+
+    usual = trained()
+    with mode():
+        assert all(map(torch.equal, usual, trained()))
+        assert not torch.is_grad_enabled()
+
+
 def test_training_on_target_labels_needs_them(task: Task) -> None:
     with pytest.raises(InputError, match="target labels"):
         train(task, methods.target_only(iterations=2), lambda: mlp((6,), 4), short())

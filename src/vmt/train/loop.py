@@ -83,6 +83,8 @@ def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
 
 
 @one_at_a_time
+@torch.inference_mode(False)  # whatever mode the caller is in: notebooks often switch gradients off for good
+@torch.enable_grad()
 def train(
     task: Task,
     method: Method,
