@@ -252,6 +252,17 @@ def test_a_bar_only_when_reading_takes_long(
     assert f"reading {root}" in capsys.readouterr().err
 
 
+def test_what_a_killed_process_left_in_the_cache_goes(tmp_path: Path, own_cache: Path) -> None:
+    folder = own_cache / "vmt" / "pictures"
+    folder.mkdir(parents=True)
+    abandoned, being_written = folder / ".abc.npz.4711", folder / ".abc.npz.4712"
+    for path in (abandoned, being_written):
+        path.write_bytes(b"half")
+    os.utime(abandoned, (0, 0))
+    read_own(heap(tmp_path / "a", 3))
+    assert [path for path in (abandoned, being_written) if path.exists()] == [being_written]
+
+
 def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -23,6 +23,7 @@ Stamp = tuple[str, int, int, int]
 
 # What was not used for so long goes, and what was used longest ago once all of it takes more room than this.
 KEPT_DAYS, KEPT_BYTES = 30, 8 * 2**30
+DAY = 24 * 3600
 
 
 def cache_folder() -> Path | None:
@@ -79,8 +80,11 @@ def _write(path: Path, arrays: Arrays) -> None:
 
 
 def _tidy(folder: Path) -> None:
+    for left in folder.glob(".*.npz.*"):  # by a process that was killed while it wrote, unless it still does
+        if time.time() - left.stat().st_mtime > DAY:
+            left.unlink(missing_ok=True)
     kept = 0
     for path in sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_mtime, reverse=True):
         kept += path.stat().st_size
-        if kept > KEPT_BYTES or time.time() - path.stat().st_mtime > KEPT_DAYS * 24 * 3600:
+        if kept > KEPT_BYTES or time.time() - path.stat().st_mtime > KEPT_DAYS * DAY:
             path.unlink(missing_ok=True)
