@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import vmt
+from vmt.defaults import defaults_for
 from vmt.errors import InputError
 from vmt.export import export
 from vmt.exported import load_exported
@@ -114,7 +115,10 @@ def test_what_is_no_array(moved: tuple[Array, NDArray[np.int64], Array]) -> None
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"method": "dann"}, r"pass a value such as vmt.methods.dann\(\)"),
+        ({"method": "Co-DA"}, r"no method 'Co-DA' \(perhaps co_da\?\)"),
+        ({"method": "dirt_t"}, "DIRT-T comes after one of them"),
+        ({"method": vmt.methods.dann}, r"pass a name such as 'vada', or a value such as vmt.methods.vada\(\)"),
+        ({"lambda_t": 0.1}, r"'lambda_t' is a setting of the method.*vmt.methods.vmt\(lambda_t=…\)"),
         ({"net": nn.Linear(3, 2)}, "net is a Linear: pass a function"),
         ({"resume": True}, "name its folder with out="),
         ({"batchsize": 8}, r"no setting 'batchsize' \(perhaps batch_size\?\)"),
@@ -160,3 +164,15 @@ def test_an_exported_file_knows_its_columns(moved: tuple[Array, NDArray[np.int64
     np.testing.assert_array_equal(exported.predict_proba(frame(xt, "cab")), exported.predict_proba(frame(xt, "abc")))
     with pytest.raises(InputError, match="the input lacks the column b of the file"):
         exported.predict_proba(frame(xt, "ac"))
+
+
+def test_a_method_by_its_name_has_the_settings_of_the_command_line(
+    moved: tuple[Array, NDArray[np.int64], Array],
+) -> None:
+    xs, y, xt = moved
+    by_name = vmt.adapt((xs, y), xt, "dann", seed=3, **FEW)
+    chosen = replace(defaults_for(xs.shape[1:], len(xs)), iterations=40)
+    written_down = vmt.adapt((xs, y), xt, chosen.recipe("dann").build(), seed=3, **FEW)
+    assert by_name.about["method"] == "dann"
+    np.testing.assert_array_equal(by_name.predict_proba(xt), written_down.predict_proba(xt))
+    assert not np.array_equal(by_name.predict_proba(xt), vmt.adapt((xs, y), xt, seed=3, **FEW).predict_proba(xt))

@@ -1,6 +1,7 @@
 """The library in one call."""
 
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -34,7 +35,7 @@ DEFAULT_ITERATIONS = LONGEST
 def adapt(
     source: tuple[Any, Any] | Domain,
     target: Any,
-    method: Method | None = None,
+    method: Method | str = "vmt",
     *,
     target_test: tuple[Any, Any] | None = None,
     target_labels: Any = None,
@@ -60,8 +61,9 @@ def adapt(
     target
         Samples of the target, of the same kind and value range. No labels are needed.
     method
-        A value such as ``vmt.methods.vmt(lambda_t=0.06)``; by default VMT with settings for the kind of samples
-        (:func:`vmt.defaults.defaults_for`). For a method that trains on target labels, pass ``target=(x, y)``.
+        The name of a method, for settings that suit the kind of samples (:func:`vmt.defaults.defaults_for`), as on the
+        command line; or a value such as ``vmt.methods.vmt(lambda_t=0.06)``, which is taken as it is. For a method that
+        trains on target labels, pass ``target=(x, y)``.
     target_test
         Labelled target samples, if there are any, to follow the accuracy on; never trained on.
     target_labels, target_label_weight
@@ -110,9 +112,9 @@ def adapt(
         classes=classes,
     )
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device, DEFAULT_ITERATIONS)
-    if method is None:
+    if isinstance(method, str):
         wanted = chosen if iterations is None else dataclasses.replace(chosen, iterations=iterations)
-        method = wanted.recipe().build()
+        method = wanted.recipe(method).build()
     else:
         method = method.with_iterations(iterations)
     if target_labels is not None:
@@ -171,15 +173,19 @@ def samples_of(samples: Any) -> Any:
 
 def check_arguments(method: Any, net: Any, out: Any, resume: bool, config: Mapping[str, Any]) -> None:
     """Refuses what would fail deep inside, or be passed over."""
-    if method is not None and not isinstance(method, Method):
-        known = method if method in methods.METHODS else "vmt"
-        raise InputError(f"method is {method!r}: pass a value such as vmt.methods.{known}().")
+    if isinstance(method, str):
+        methods.named(method)
+    elif not isinstance(method, Method):
+        raise InputError(f"method is {method!r}: pass a name such as 'vada', or a value such as vmt.methods.vada().")
     if isinstance(net, nn.Module):
         raise InputError(f"net is a {type(net).__name__}: pass a function that builds it, net=lambda: ….")
     if resume and out is None:
         raise InputError("resume=True has no run to go on with: name its folder with out=.")
     fields = {field.name for field in dataclasses.fields(Config)}
     if strange := sorted(set(config) - fields):
+        if strange[0] in inspect.signature(methods.vmt).parameters:
+            value = f"vmt.methods.vmt({strange[0]}=…)"
+            raise InputError(f"{strange[0]!r} is a setting of the method, not of adapt: pass method={value}.")
         near = get_close_matches(strange[0], fields, n=1)
         hint = f" (perhaps {near[0]}?)" if near else ""
         raise InputError(

@@ -6,6 +6,7 @@ method is a new function like these: name the views, then the terms that read th
 
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 
 from torch import Tensor
 
@@ -283,5 +284,10 @@ METHODS: dict[str, Callable[..., Method]] = {
 def named(name: str) -> Callable[..., Method]:
     """The function of a method, or a sentence that lists them."""
     if name not in METHODS:
-        raise InputError(f"there is no method {name!r}: choose one of {', '.join(METHODS)}.")
+        plain = name.lower().replace("-", "_")
+        near = get_close_matches(plain, METHODS, n=1)
+        hint = f" (perhaps {near[0]}?)" if near else ""
+        if "dirt" in plain:
+            hint = " (DIRT-T comes after one of them, by --dirt-t, dirt_t=True or vmt.methods.dirt_t)"
+        raise InputError(f"there is no method {name!r}{hint}: choose one of {', '.join(METHODS)}.")
     return METHODS[name]
