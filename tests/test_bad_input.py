@@ -118,7 +118,7 @@ def unknown_network(folder: Path) -> tuple[list[object], list[str]]:
 
 
 def unknown_flag(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "digits", "--lamda-t", 1], ["--lamda-t"]
+    return ["train", "digits", "--lamda_t", 1], ["no flag --lamda_t (perhaps --lambda-t?)", "vmt train --help"]
 
 
 def setting_of_another_method(folder: Path) -> tuple[list[object], list[str]]:

@@ -177,7 +177,7 @@ def write_bad_npz(path: Path, fault: str) -> None:
         ("folder", "is a folder"),
         ("bare array", "not a readable .npz"),
         ("text", "not a readable .npz"),
-        ("objects", "plain arrays"),
+        ("objects", "Python objects: save names as y=names.astype(str)"),
         ("no x", "it holds: images, labels"),
         ("truncated", "not a readable .npz"),
         ("damaged", "not a readable .npz"),

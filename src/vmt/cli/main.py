@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -29,6 +30,15 @@ EXAMPLES = """examples:
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaint is one sentence."""
+
+    def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
+        """Flags that a command does not know are refused by the command itself, which knows the ones that are near."""
+        known, unknown = super().parse_known_args(*arguments, **more)
+        if strange := next((one for one in unknown if one.startswith("-")), None):
+            flag = strange.split("=")[0].replace("_", "-")
+            near = get_close_matches(flag, self._option_string_actions, n=1)
+            self.error(f"there is no flag {strange}" + (f" (perhaps {near[0]}?)" if near else ""))
+        return known, unknown
 
     def error(self, message: str) -> NoReturn:
         print(f"vmt: {message}; see '{self.prog} --help'.", file=sys.stderr)

@@ -43,6 +43,10 @@ def read_npz(path: Path | str) -> tuple[NDArray[Any], NDArray[Any] | None]:
             keys = list(archive.files)
             arrays = {key: archive[key] for key in ("x", "y") if key in keys}
     except DAMAGED_NPZ as error:
+        if "Object arrays" in str(error):  # as pandas and lists of unequal length give them; loading would run code
+            raise InputError(
+                f"{path} holds Python objects: save names as y=names.astype(str), numbers as such."
+            ) from error
         raise InputError(
             f"{path} is not a readable .npz archive of plain arrays: save it with numpy.savez(path, x=…, y=…)."
         ) from error
