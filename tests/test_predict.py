@@ -301,8 +301,24 @@ def test_evaluate_on_folders_lists_and_tables(models: Path, tmp_path: Path, caps
     np.savez(tmp_path / "numbers.npz", x=np.concatenate([x, x]), y=np.repeat([1, 2, -1], [4, 4, 8]))
     assert judged("pictures", "--test", tmp_path / "names.npz") == whole
     assert judged("pictures", "--test", tmp_path / "numbers.npz") == whole
+    assert whole["classes"] == list(CLASSES)
+    assert main(["evaluate", str(models / "pictures.safetensors"), "--test", str(tmp_path / "numbers.npz")]) == 0
+    assert f"numbers, taken in the order of the classes: 0 for {CLASSES[0]}, 1 for" in capsys.readouterr().out
     (tmp_path / "b.csv").write_text("width,height,label\n1,2,да\n2,1,no way\n3,1,\n", encoding="utf-8")
     assert judged("table", "--test", tmp_path / "b.csv")["samples"] == 2
     for folder, says in ((heap(tmp_path / "heap", 3), "no labels"), (class_folders(root, 1, ["fish"]), "'fish'")):
         assert main(["evaluate", str(models / "pictures.safetensors"), "--test", str(folder)]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_evaluate_knows_the_column_that_a_run_was_trained_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, run = tmp_path / "a.csv", tmp_path / "run"
+    table.write_text("height,width,kind\n" + "".join(f"{i % 7},{i % 3},{'ab'[i % 2]}\n" for i in range(40)))
+    short = ["--iterations", 2, "--batch-size", 8, "--device", "cpu", "--out", run]
+    assert main(list(map(str, ["train", "--source", table, "--target", table, "--label", "kind", *short]))) == 0
+    assert main(["evaluate", str(run), "--test", str(table)]) == 0
+    assert "of 40 samples" in capsys.readouterr().out
+    assert main(["evaluate", str(run / "model.safetensors"), "--test", str(table)]) == 2
+    assert "no column 'label', so name the one with the classes by --label" in capsys.readouterr().err

@@ -11,11 +11,12 @@ import torch
 
 from vmt.cli.train import load as load_data
 from vmt.data import read_own
+from vmt.data.own import how_to_label
 from vmt.data.stream import as_trained
 from vmt.errors import InputError
 from vmt.exported import FORMATS
 from vmt.model import Model, load
-from vmt.run import read_run
+from vmt.run import RUN, read_run
 
 EXAMPLES = """examples:
   vmt evaluate runs/m2s                        on the target test set of its task
@@ -37,7 +38,9 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("model", type=Path, help="a run's folder or a saved model")
     parser.add_argument("--test", metavar="PATH", help="labelled samples (default: the target test set of the run)")
-    parser.add_argument("--label", metavar="COLUMN", help="column of a table with the classes (default: label)")
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="column of a table with the classes (default: the run's, or label)"
+    )
     parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
     parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
@@ -52,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     model = load(arguments.model, arguments.net, arguments.device)
     if arguments.test is not None:
-        x, y, name = labelled(arguments.test, model, arguments.label)
+        label = arguments.label or label_of(arguments.model)
+        x, y, name = labelled(arguments.test, model, label)
     else:
         x, y, name = test_set(arguments.model, arguments.data)
     judged = model.evaluate(x, y)
@@ -61,8 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
         shown = "no samples" if accuracy is None else f"{accuracy:7.2%}"
         print(f"  {label:<20} {shown:>10}   predicted for {share:.1%}")
     if arguments.json:
-        print(json.dumps(asdict(judged)))
+        print(json.dumps({"classes": model.classes, **asdict(judged)}))
     return 0
+
+
+def label_of(model: Path) -> str | None:
+    """The column with the classes that a run was trained with, where it was not the usual one."""
+    return read_run(model).data.label if (model / RUN).is_file() else None
 
 
 def labelled(path: str, model: Model, label: str | None) -> tuple[Any, Any, str]:
@@ -75,7 +84,7 @@ def labelled(path: str, model: Model, label: str | None) -> tuple[Any, Any, str]
     for note in own.notes:
         print(note)
     if own.labels is None:
-        raise InputError(f"{path} has no labels to measure accuracy with: give labelled samples.")
+        raise InputError(f"{path} has no labels to measure accuracy with: {how_to_label(path, label)}.")
     known = np.flatnonzero(own.labels >= 0)
     x: Any = own.domain.x[known]
     if preprocess.size is not None and x.dtype == torch.uint8 and Path(path).suffix.lower() not in (".npz", ".npy"):

@@ -78,6 +78,7 @@ def read_own(
     names = tuple(classes) if classes else class_names(_known(part))
     labels = np.full(len(part.x), -1, np.int64)
     labels[~unknown] = numbered(_known(part), names)
+    notes += _by_position(part, names)
     own = domain(part.x, None if unknown.any() else labels, name=part.name, features=part.features)
     return Own(own, names or tuple(str(k) for k in range(int(labels.max()) + 1)), notes, labels)
 
@@ -98,7 +99,9 @@ def own_task(
     parts, notes = read_parts([Path(path) for path in (source, target, target_test) if path is not None], how)
     first = parts[0]
     if first.y is None:
-        raise InputError(f"{first.name} has no labels, and the source needs them: {_how_to_label(first, how.label)}.")
+        raise InputError(
+            f"{first.name} has no labels, and the source needs them: {how_to_label(first.name, how.label)}."
+        )
     if _unknown(first.y).any():
         row = int(np.flatnonzero(_unknown(first.y))[0]) + 1
         raise InputError(f"sample {row} of {first.name} has no label, and the source needs them: add it or remove it.")
@@ -123,8 +126,10 @@ def own_task(
     test = _labelled(test_part, names) if third else None if use_target_labels else labelled
     if third and test is None:
         raise InputError(
-            f"{test_part.name} has no labels to measure accuracy with: {_how_to_label(test_part, how.label)}."
+            f"{test_part.name} has no labels to measure accuracy with: {how_to_label(test_part.name, how.label)}."
         )
+    if test is not None:
+        notes += _by_position(test_part, names)
     if test is not None and not third:
         notes += (f"{EVALUATION_ONLY}: accuracy is measured on the {len(test)} labelled samples of {second.name}",)
     if use_target_labels:
@@ -172,6 +177,15 @@ def numbered(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
             f"{known}): rename it, remove it, or add it to the source."
         )
     return np.array([number[name] for name in given], np.int64)
+
+
+def _by_position(part: Part, names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Whoever numbers the digits 0, 1, 2 and has folders "one", "two", "zero" measures something else than is meant."""
+    assert part.y is not None
+    if not names or _is_names(part.y) or any(name.isdecimal() for name in names):
+        return ()
+    meant = few([f"{k} for {name}" for k, name in enumerate(names)])
+    return (f"the labels of {part.name} are numbers, taken in the order of the classes: {meant}",)
 
 
 def _without_strange_folders(part: Part, classes: set[str]) -> tuple[Part, tuple[str, ...]]:
@@ -225,8 +239,9 @@ def same_features(part: Part, features: tuple[str, ...], of: str) -> Part:
     return replace(part, x=part.x[:, columns_of(part.name, part.features, features, of)], features=features)
 
 
-def _how_to_label(part: Part, label: str | None) -> str:
-    kind = Path(part.name).suffix.lower()
+def how_to_label(name: str, label: str | None) -> str:
+    """The remedy for a file or folder that has no labels and needs them."""
+    kind = Path(name).suffix.lower()
     if kind == ".npz":
         return "save them as y beside x"
     if kind == ".npy":
