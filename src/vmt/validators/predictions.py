@@ -94,7 +94,7 @@ def mano(logits: Tensor, power: float = 4.0, threshold: float = 5.0) -> Tensor:
 
     Q is the softmax where the predictions are far from uniform, :math:`-\frac1{NK} \sum_{nk} \ln p_{nk} > 5`, and else
     :math:`1 + z + z^2/2` with its row minimum taken away and its row sum divided by; a row of equal values is uniform.
-    Fooled by collapse, as entropy is.
+    Fooled by collapse, as entropy is. Of two classes the latter Q is always (0, 1), so that the score says nothing.
     """
     z = logits.double()  # a tensor of its own, or at least never written to
     log_p = z.log_softmax(1)
