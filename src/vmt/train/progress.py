@@ -1,6 +1,7 @@
 """What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere."""
 
 import sys
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -33,6 +34,35 @@ class Words:
 
 
 STDERR, STDOUT = Words("stderr"), Words("stdout")
+SECONDS_BETWEEN_LINES = 15.0
+
+
+class Dispatches:
+    """What a bar says, in a file or a pipe: a whole line now and then, and one at the end."""
+
+    def __init__(self, label: str, total: int, done: int) -> None:
+        self.label, self.total, self.begun, self.done, self.told = label, total, done, done, done
+        self.start = self.last = time.monotonic()
+        self.known: dict[str, str] = {}
+
+    def update(self, steps: int) -> None:
+        self.done += steps
+        if time.monotonic() - self.last > SECONDS_BETWEEN_LINES:
+            self.tell()
+
+    def set_postfix(self, known: dict[str, str]) -> None:
+        self.known = known
+
+    def tell(self) -> None:
+        self.told, self.last = self.done, time.monotonic()
+        pace = (self.done - self.begun) / max(self.last - self.start, 1e-6)
+        parts = [f"{self.label}: {self.done:,} of {self.total:,} iterations", f"{pace:.3g} a second"]
+        print(", ".join(parts + [f"{name} {value}" for name, value in self.known.items()]), file=STDERR)
+        STDERR.flush()
+
+    def close(self) -> None:
+        if self.done > self.told:
+            self.tell()
 
 
 class Progress:
@@ -45,11 +75,11 @@ class Progress:
     def start(self, phase: str, total: int, done: int = 0) -> None:
         self.close()
         if self.visible:
-            text = f"{self.label or phase}"
-            # On a terminal a live bar; in a file or a pipe a line now and then.
-            patience = 0.1 if STDERR.isatty() else 15.0
-            about: dict[str, Any] = {"total": total, "initial": done, "desc": text, "unit": "it", "file": STDERR}
-            self.bar = tqdm(**about, mininterval=patience, dynamic_ncols=True)
+            text = self.label or phase
+            if STDERR.isatty():
+                self.bar = tqdm(total=total, initial=done, desc=text, unit="it", file=STDERR, dynamic_ncols=True)
+            else:
+                self.bar = Dispatches(text, total, done)
 
     def advance(self, steps: int) -> None:
         if self.bar is not None:
