@@ -72,6 +72,14 @@ def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task, tmp_path: P
     assert (again.step, again.notes, again.finished) == (outcome.step, outcome.notes, False)
     weights = zip(outcome.network.parameters(), again.network.parameters(), strict=True)
     assert all(torch.equal(before, after) for before, after in weights)
+    assert outcome.given_up
+    assert again.given_up
+    # Interrupted while it is collapsed and was not to be stopped for it, it is to be gone on with, as any other.
+    other = replace(config, stop_on_collapse=False)
+    interrupted = train(flat, method, lambda: mlp((6,), 4), other, tmp_path, resume=True, budget=0.0)
+    assert interrupted.notes.collapsed is not None
+    assert not interrupted.finished
+    assert not interrupted.given_up
     # At the last look there is nothing left to stop.
     just_enough = method.with_iterations(outcome.step)
     ended = train(flat, just_enough, lambda: mlp((6,), 4), config)

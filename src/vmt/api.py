@@ -132,7 +132,7 @@ def adapt(
         if folder is not None:
             begin_or_go_on(folder, record_of(task, method, spec, settings), resume)
         outcome = train(task, method, build, settings, folder, resume, bar)
-    if not outcome.finished and not outcome.notes.collapsed:
+    if not outcome.finished and not outcome.given_up:
         # The loop ends politely on Ctrl-C and kill; half a training must not pass for a whole one.
         how = "" if folder is None else f"; go on with out={str(folder)!r}, resume=True"
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {method.iterations}{how}")

@@ -113,7 +113,7 @@ def execute(
                 error.add_note(f"{out} goes on from its newest checkpoint with --resume {out}")
             raise
         summary = summarise(spec, outcome, out)
-        if outcome.finished or outcome.notes.collapsed:
+        if outcome.finished or outcome.given_up:
             about = {name: value for name, value in summary.items() if name != "clock"}
             save_model(outcome.network, out / MODEL, about)
             if outcome.best is not None:
@@ -135,6 +135,7 @@ def summarise(spec: RunSpec, outcome: Outcome, out: Path) -> dict[str, Any]:
         "seed": spec.recipe.config.seed,
         "iterations": outcome.step,
         "finished": outcome.finished,
+        "given_up": outcome.given_up,
         "collapsed": notes.collapsed,
         "target_accuracy": last and last["target"]["accuracy"],
         "source_accuracy": last and last["source"] and last["source"]["accuracy"],

@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(sentence(summary), file=STDOUT)
     if arguments.json:
         print(json.dumps(summary), file=STDOUT)
-    return 0 if summary["finished"] or summary["collapsed"] else 130
+    return 0 if summary["finished"] or summary["given_up"] else 130
 
 
 def begin(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
@@ -199,7 +199,7 @@ def default_folder(spec: RunSpec) -> Path:
 def sentence(summary: dict[str, Any]) -> str:
     """What came of a run, in words."""
     folder = shlex.quote(summary["run"])  # to be copied into a shell
-    if not summary["finished"] and not summary["collapsed"]:
+    if not summary["finished"] and not summary["given_up"]:
         return f"Interrupted at iteration {summary['iterations']}; go on with: vmt train --resume {folder}"
     measured = {name: accuracy for name, accuracy in summary["phases"].items() if accuracy is not None}
     lines = [f"{name}: {accuracy:.2%} on the target test set" for name, accuracy in measured.items()]

@@ -64,6 +64,8 @@ class Outcome:
     """False when it was interrupted, or stopped because it collapsed."""
     best: Staged | None = None
     """The network as it was at the best look, if one was to be kept."""
+    given_up: bool = False
+    """Whether it was stopped because it collapsed, so that there is nothing to go on with."""
 
 
 P = ParamSpec("P")
@@ -158,7 +160,7 @@ def train(
 
     def outcome(finished: bool) -> Outcome:
         network = predictor_of(method, state)
-        return Outcome(network, log.records, notes, done, finished, best.model(network))
+        return Outcome(network, log.records, notes, done, finished, best.model(network), given_up() and not finished)
 
     def given_up() -> bool:
         return config.stop_on_collapse and notes.collapsed is not None
