@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -175,3 +176,24 @@ def test_the_commit_is_that_of_the_package(tmp_path: Path, monkeypatch: pytest.M
     assert len(clean) == 12
     (project / "more.py").touch()
     assert commit(project) == clean + "+"
+
+
+@pytest.mark.parametrize(
+    "name", ["demo", "train", "select", "report", "evaluate", "predict", "export", "data", "paper"]
+)
+def test_help_fits_a_terminal(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    narrow = capsys.readouterr().out
+    assert [line for line in narrow.splitlines() if len(line) > 80] == []
+    monkeypatch.setenv("COLUMNS", "140")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    wide = capsys.readouterr().out
+    assert wide.split() == narrow.split(), "the same words"
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "vmt", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("vmt ")

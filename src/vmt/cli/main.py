@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import vmt
 from vmt.cli import data, demo, evaluate, export, inspect, paper, predict, report, select, train
+from vmt.cli.help import Help
 from vmt.engine import bench
 from vmt.errors import InputError, gave_up, refused
 from vmt.train.progress import STDERR
@@ -29,7 +30,10 @@ EXAMPLES = """examples:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaint is one sentence."""
+    """An argument parser whose complaint is one sentence, and whose help fits the terminal."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **{**more, "formatter_class": Help})
 
     def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
         """Flags that a command does not know are refused by the command itself, which knows the ones that are near."""
@@ -50,7 +54,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="vmt",
         description="Unsupervised domain adaptation with Virtual Mixup Training.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
