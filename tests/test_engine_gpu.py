@@ -75,30 +75,35 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
 @pytest.mark.parametrize(("batch_size", "side"), [(4, 8), (16, 16)])
 @pytest.mark.usefixtures("exact")
 def test_compiled_stays_close_to_eager_in_single_precision(batch_size: int, side: int) -> None:
-    """Weights and losses, after a step and after twenty; after twenty, weights and norms of gradients only where
-    activations are so few that none is next to zero. Of 16 images of 16 × 16 some are, rounding decides on their
-    gradient, and Adam makes a whole step of it: begun with weights one rounding away, the eager step itself ends 0.007
+    """Weights after a step and after twenty, losses after a step. Adam has a large ε: with the usual one it makes a
+    whole step of a gradient that is nothing but rounding, and the eager step itself, begun one rounding away, ends 0.01
     from where it did."""
+    method = methods.vmt(lambda_t=0.06, optimiser=Adam(eps=1e-2))
     found = []
     with torch._inductor.config.patch(fallback_random=True):
         for prepare in (eager(""), captured_graph("", quiet, compile=True)):
-            work = small(batch_size=batch_size, side=side)
+            work = small(batch_size=batch_size, side=side, method=method)
             run = engine(work, prepare)
-            for done, count in ((0, 1), (1, 18), (19, 1)):
-                run.run(work.method.phases[0], done, count, done)
-                weights = {name: t for name, t in tensors(work).items() if name.startswith("roles/")}
-                found.append((weights, losses_in(run.metrics())))
+            found.append((weights_of(work), {}))
+            for done, count in ((0, 1), (1, 19)):
+                run.run(method.phases[0], done, count, done)
+                found.append((weights_of(work), losses_in(run.metrics())))
     assert run.name == "captured (compiled)"
-    (first, _, last), (compiled_first, _, compiled_last) = found[:3], found[3:]
-    print("weights:", *(f"{largest_difference(a[0], b[0]):.1e}" for a, b in zip(found[:3], found[3:], strict=True)))
-    assert largest_difference(first[0], compiled_first[0]) < 1e-5
-    torch.testing.assert_close(compiled_first[1], first[1], rtol=1e-5, atol=1e-5)
-    few = side == 8
-    for name, value in last[1].items():
-        if few or "norm" not in name:
-            torch.testing.assert_close(compiled_last[1][name], value, rtol=1e-2, atol=1e-2)
-    if few:
-        assert largest_difference(last[0], compiled_last[0]) < 1e-2
+    (start, _), (first, losses), (last, _), _, (compiled_first, compiled_losses), (compiled_last, _) = found
+    assert largest_difference(first, compiled_first) < 1e-5
+    for name, value in losses.items():
+        if "norm" not in name:
+            torch.testing.assert_close(compiled_losses[name], value, rtol=1e-5, atol=1e-5)
+    assert largest_difference(last, compiled_last) < 1e-2
+    assert distance(last, compiled_last) < 0.1 * distance(start, last)  # 0.005 on a CPU
+
+
+def weights_of(work: Workload) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors(work).items() if name.startswith("roles/")}
+
+
+def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    return sum(float((a[name].double() - b[name].double()).square().sum()) for name in a) ** 0.5
 
 
 def losses_in(metrics: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -231,7 +236,7 @@ def busy() -> Iterator[None]:
     over = threading.Event()
 
     def work() -> None:
-        matrix = torch.ones(4096, 4096, device=CUDA)
+        matrix = torch.ones(1024, 1024, device=CUDA)
         with torch.cuda.stream(torch.cuda.Stream()):
             while not over.is_set():
                 for _ in range(10):
@@ -259,7 +264,7 @@ def test_a_busy_device_changes_nothing(phase: int) -> None:
     for around in (nullcontext, nullcontext, busy, busy):
         work.state.restore_(before)
         with around():
-            run.run(work.method.phases[phase], 0, 200, 0)
+            run.run(work.method.phases[phase], 0, 100, 0)
             torch.cuda.synchronize()
         found.append(tensors(work))
     for other in found[1:]:
