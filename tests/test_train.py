@@ -46,6 +46,8 @@ def test_the_watch(
         assert sentence is not None
         assert says in sentence
         assert "lower lambda_t" in sentence, "the remedy is named"
+        named = collapse_in(target, source, best, largest, late, ("ant", "bee", "cat", "dog"))
+        assert named == sentence.replace("class 2", "'cat'")
 
 
 def short(**changes: object) -> Config:

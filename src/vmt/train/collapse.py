@@ -4,6 +4,8 @@ The paper's appendix describes it: with too large a λ_t the conditional entropy
 the accuracy on the *source* falls too. So it can be seen early and without target labels.
 """
 
+from collections.abc import Sequence
+
 from vmt.evaluate import Judgement
 
 # One class holding this much of the target when it holds far less of the labelled source.
@@ -18,7 +20,12 @@ REMEDY = (
 
 
 def collapse_in(
-    target: Judgement, source: Judgement | None, best_source: float, source_share: float, late: bool
+    target: Judgement,
+    source: Judgement | None,
+    best_source: float,
+    source_share: float,
+    late: bool,
+    classes: Sequence[str] = (),
 ) -> str | None:
     """One sentence when a run has collapsed, None while it is healthy.
 
@@ -30,7 +37,8 @@ def collapse_in(
     learned = best_source > WORTH_FALLING_FROM or late
     if learned and share > PILED and share > 1.5 * source_share:
         k = target.predicted_share.index(share)
-        return f"collapsed: {share:.0%} of the target is predicted as class {k}; {REMEDY}."
+        name = repr(classes[k]) if classes and classes[k] != str(k) else f"class {k}"
+        return f"collapsed: {share:.0%} of the target is predicted as {name}; {REMEDY}."
     if source is not None and source.accuracy is not None:
         fell = source.accuracy < FALLEN * best_source and best_source > WORTH_FALLING_FROM
         if fell:

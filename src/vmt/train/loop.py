@@ -141,7 +141,7 @@ def train(
         # A method that never sees the target may well pile it on one class: that is the shift, not a collapse.
         sentence = None
         if any(reads_stream(update, "target") for update in phase.updates):
-            sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), late)
+            sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), late, task.classes)
         if late and sentence is None and method.reads_labels_of("source"):
             sentence = unlearned(source, largest_class(task.source))
         if sentence and not notes.collapsed:
