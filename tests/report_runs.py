@@ -57,20 +57,23 @@ def fabricate(
     summary: dict[str, Any] | None = None,
     finished: bool = True,
     seed: int = 0,
+    dirt_t: bool = False,
+    source_accuracy: float = 0.95,
     **settings: Any,
 ) -> Path:
     """The folder of a run whose data are gone, with a log that ends in these figures."""
     folder.mkdir(parents=True)
-    recipe = Recipe(method, {"iterations": 200, **settings})
+    recipe = Recipe(method, {"iterations": 100 if dirt_t else 200, **settings}, {"iterations": 100} if dirt_t else None)
     spec = RunSpec(DataSpec(source="gone.npz", target="gone-too.npz"), recipe).to_dict()
     spec["recipe"]["config"]["seed"] = seed
     (folder / "run.json").write_text(json.dumps({**spec, "fingerprint": "same", "environment": {"torch": "2"}}))
     looks = []
     for step, a in ((100, None if accuracy is None else accuracy - 0.05), (200, accuracy)):
         target = {"samples": samples, "accuracy": a, "per_class": None, "predicted_share": share, "entropy": 100 / step}
-        source = {**target, "accuracy": 0.95, "entropy": 0.1}
-        looks.append({"step": step, "phase": method, "classifier/L_y": 1 / step, "discriminator/accuracy": 0.7})
-        looks.append({"step": step, "phase": method, "target": target, "source": source})
+        source = {**target, "accuracy": 0.95 if step == 100 else source_accuracy, "entropy": 0.1}
+        phase = "dirt_t" if dirt_t and step == 200 else method
+        looks.append({"step": step, "phase": phase, "classifier/L_y": 1 / step, "discriminator/accuracy": 0.7})
+        looks.append({"step": step, "phase": phase, "target": target, "source": source})
     (folder / "log.jsonl").write_text("".join(json.dumps(look) + "\n" for look in looks))
     if finished:
         done = {"finished": True, "collapsed": None, "seconds": 3.0, **(summary or {})}

@@ -216,6 +216,9 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
     # The watch sees it in the log of a run that was killed, too.
     killed = report(tmp_path / "r.html", fabricate(tmp_path / "k", share=(0.99, 0.01, 0.0), finished=False))[1]
     assert killed["runs"][0]["status"]["kind"] == "collapsed"
+    for dirt_t, kind in ((False, "collapsed"), (True, "unfinished")):  # DIRT-T does not see the source
+        run = fabricate(tmp_path / kind, source_accuracy=0.3, dirt_t=dirt_t, finished=False)
+        assert report(tmp_path / "r.html", run)[1]["runs"][0]["status"]["kind"] == kind
 
 
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:

@@ -89,6 +89,20 @@ def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task, tmp_path: P
     assert ended.finished
 
 
+def test_a_phase_without_the_source_may_forget_it(task: Task) -> None:
+    """As DIRT-T's may. Here the target is the source with other names for the classes: what is learned from one is
+    wrong for the other."""
+    first, second = methods.source_only(iterations=150), methods.target_only(iterations=150)
+    method = replace(first, phases=(*first.phases, *second.phases))
+    assert task.source.y is not None
+    task = replace(task, target=replace(task.source, y=(task.source.y + 1) % 4))
+    outcome = train(task, method, lambda: mlp((6,), 4), short(evaluate_every=150))
+    before, after = (record["source"]["accuracy"] for record in outcome.records if "target" in record)
+    assert before > 0.7
+    assert after < 0.5 * before
+    assert outcome.notes.collapsed is None
+
+
 def test_a_run_that_does_not_learn_the_source_says_so(task: Task) -> None:
     """As it would with labels that belong to other samples."""
     random = torch.Generator().manual_seed(0)

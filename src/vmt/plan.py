@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from vmt.errors import InputError
-from vmt.method import Update
+from vmt.method import Phase, Update
 from vmt.nets.staged import INPUT
 from vmt.views import SLOPE, Batch, Node, Tap, View
 
@@ -108,6 +108,11 @@ def reads_stream(update: Update, stream: str) -> bool:
 
     nodes: list[Node | View] = [node for term in update.terms for node in term.reads]
     return any(below(node) for node in [*nodes, *update.keep])
+
+
+def trains_on(phase: Phase, stream: str) -> bool:
+    """Whether any update of a phase sees anything of a stream."""
+    return any(reads_stream(update, stream) for update in phase.updates)
 
 
 def depth(view: View) -> int:

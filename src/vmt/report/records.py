@@ -8,6 +8,7 @@ from typing import Any
 
 from vmt.errors import InputError
 from vmt.evaluate import Judgement
+from vmt.plan import trains_on
 from vmt.run import RUN, SUMMARY, RunSpec, read_run
 from vmt.train.collapse import collapse_in
 from vmt.train.log import LOG, read_log
@@ -127,8 +128,14 @@ def seen_collapse(run: Record, largest_source_class: float | None) -> str | None
     target, source = run.last["target"], run.last.get("source")
     best = max((r["source"]["accuracy"] or 0.0 for r in run.looks if r.get("source")), default=0.0)
     largest = largest_source_class or 1 / max(2, len(target["predicted_share"]))
-    sentence = collapse_in(judgement(target), judgement(source) if source else None, best, largest, late=False)
+    minded = judgement(source) if source and on_source(run) else None
+    sentence = collapse_in(judgement(target), minded, best, largest, late=False)
     return sentence and f"at iteration {run.last['step']} {sentence}"
+
+
+def on_source(run: Record) -> bool:
+    """Whether the phase of the last look trains on the source; DIRT-T's does not, and may forget it."""
+    return all(trains_on(p, "source") for p in run.spec.recipe.build().phases if p.name == run.last.get("phase"))
 
 
 def judgement(values: Mapping[str, Any]) -> Judgement:

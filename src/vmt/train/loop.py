@@ -18,7 +18,7 @@ from vmt.evaluate import Judgement, judge
 from vmt.events import run_events
 from vmt.method import Method, Phase
 from vmt.nets.staged import Staged
-from vmt.plan import reads_stream
+from vmt.plan import trains_on
 from vmt.state import build_state
 from vmt.train.checkpoint import checkpoints, load_latest, save_checkpoint
 from vmt.train.collapse import collapse_in, unlearned
@@ -138,12 +138,14 @@ def train(
             notes.best = best.consider(seen, network, notes.best)
         log.write(seen)
         late = done - begin > max(TIME_TO_LEARN, phase.iterations // 4)
-        # A method that never sees the target may well pile it on one class: that is the shift, not a collapse.
-        sentence = None
-        if any(reads_stream(update, "target") for update in phase.updates):
-            sentence = collapse_in(target, source, notes.best_source, largest_class(task.source), late, task.classes)
+        # A method that never sees the target may well pile it on one class: that is the shift, not a collapse. And a
+        # phase that never sees the source, as DIRT-T's, may well forget it.
+        sentence, largest = None, largest_class(task.source)
+        minded = source if trains_on(phase, "source") else None
+        if trains_on(phase, "target"):
+            sentence = collapse_in(target, minded, notes.best_source, largest, late, task.classes)
         if late and sentence is None and method.reads_labels_of("source"):
-            sentence = unlearned(source, largest_class(task.source))
+            sentence = unlearned(minded, largest)
         if sentence and not notes.collapsed:
             notes.collapsed = f"at iteration {done} {sentence}"
             progress.say(notes.collapsed)
