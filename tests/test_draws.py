@@ -133,11 +133,15 @@ def test_what_was_seen_before(values: list[int]) -> None:
     assert seen_before(torch.tensor(values)).tolist() == [value in values[:i] for i, value in enumerate(values)]
 
 
-def test_large_populations_take_the_way_without_sorting() -> None:
-    """64 of 65 × 64: repeats among the 128 raw draws are common here, and must all be dropped."""
+def test_a_large_population_is_drawn_from_with_repeats_dropped_and_never_sorted_itself() -> None:
+    """64 of 65 × 64, the smallest population that is not permuted whole: the 128 draws are what is sorted, and a value
+    that they repeat, as is common here, is dropped."""
     population, n = 64 * 65, 64
     for step in range(200):
-        assert len(set(draws(2, step).choice("c", population, n).tolist())) == n
+        with Largest() as largest:
+            chosen = draws(2, step).choice("c", population, n)
+        assert len(set(chosen.tolist())) == n
+        assert largest.numbers == 2 * n
 
 
 def test_uniform_values_are_strictly_between_zero_and_one() -> None:
