@@ -159,6 +159,12 @@ def test_gradients_in_bfloat16_point_where_those_in_single_precision_do(phase: i
         assert abs(float(ours.norm() / wanted.norm()) - 1) < 0.05, role
 
 
+def test_building_networks_leaves_the_callers_generator() -> None:
+    generator = torch.cuda.get_rng_state()
+    small()
+    assert torch.equal(generator, torch.cuda.get_rng_state())
+
+
 @pytest.mark.parametrize("compile", [False, True])
 def test_preparing_leaves_no_trace(compile: bool) -> None:
     work = small(bfloat16=True)

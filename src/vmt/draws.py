@@ -199,7 +199,12 @@ class RecordedDraws:
 def seed_layers(seed: int, step: int, device: torch.device) -> None:
     """Dropout and noise draw from torch's own generator, fast inside fused kernels: seed it anew for each step. On a
     CUDA device, that of the current one, which the engine has made the run's."""
-    value = key(seed, f"layers/{step}") >> 1
+    seed_generators(key(seed, f"layers/{step}") >> 1, device)
+
+
+def seed_generators(value: int, device: torch.device) -> None:
+    """Torch's generator on the CPU and, for a CUDA device, that of the current one. ``torch.manual_seed`` would seed
+    those of every GPU, which are the caller's."""
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
         torch.cuda.manual_seed(value)

@@ -1,12 +1,13 @@
 """Everything that training changes: networks, optimiser moments, the step counter."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
-from vmt.draws import key
+from vmt.draws import key, seed_generators
 from vmt.errors import InputError
 from vmt.method import Copy, Discriminator, Method, Network
 from vmt.nets.fitted import fitted
@@ -61,8 +62,7 @@ def build_state(
     """Fresh networks for every role, initialised from the seed and the role's name alone."""
     roles: dict[str, Staged] = {}
     for name, role in method.roles.items():
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key(seed, f"initialise/{name}") >> 1)
+        with seeded(key(seed, f"initialise/{name}") >> 1, device):
             if isinstance(role, Network):
                 module = fitted(network(), shape, device).part(role.after, role.until)
             elif isinstance(role, Discriminator):
@@ -77,6 +77,15 @@ def build_state(
     state = State(roles, {}, torch.zeros((), dtype=torch.int64, device=device))
     state.optimisers = fresh_optimisers(method, state)
     return state
+
+
+@contextmanager
+def seeded(value: int, device: torch.device) -> Iterator[None]:
+    """The generators that weights may be drawn from, seeded inside and as they were afterwards."""
+    own = [device] if device.type == "cuda" else []
+    with torch.cuda.device(device) if own else nullcontext(), torch.random.fork_rng(own):
+        seed_generators(value, device)
+        yield
 
 
 def fresh_optimisers(method: Method, state: State) -> dict[str, AdamState]:
