@@ -173,6 +173,15 @@ def test_updates_and_roles_that_do_not_fit_together_are_named() -> None:
         build_state(own(update), lambda: mlp((2,), CLASSES).requires_grad_(False), (2,), 0, CPU)
 
 
+def test_two_phases_of_one_name_are_refused() -> None:
+    """The notes, models and figures of a run are kept by the names of its phases."""
+    phase = own().phases[0]
+    with pytest.raises(InputError, match="method 'own' has two phases 'p': give each its own name"):
+        replace(own(), phases=(phase, phase))
+    with pytest.raises(InputError, match=r"'vmt\+dirt_t' ends with DIRT-T already: let that one last longer"):
+        methods.dirt_t(methods.dirt_t(methods.vmt()))
+
+
 def test_labels_below_other_nodes_are_seen() -> None:
     """Who reads a stream's labels gets them; everybody else's streams have none."""
     both = Joined((Labels(Batch("source")), Labels(Batch("target"))))

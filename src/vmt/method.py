@@ -193,6 +193,12 @@ class Method:
                     "put that one first."
                 )
             made.append(name)
+        names = [phase.name for phase in self.phases]
+        if repeated := [name for i, name in enumerate(names) if name in names[:i]]:
+            raise InputError(
+                f"method {self.name!r} has two phases {repeated[0]!r}: give each its own name, by which models and "
+                "figures of a run are kept."
+            )
         for phase in self.phases:
             self._check_names(phase)
             for event in phase.events:

@@ -140,6 +140,8 @@ def dirt_t(
         raise InputError(
             f"dirt_t needs a method with the roles 'classifier' and 'ema'; {base.name!r} has {', '.join(base.roles)}"
         )
+    if any(phase.name == "dirt_t" for phase in base.phases):
+        raise InputError(f"{base.name!r} ends with DIRT-T already: let that one last longer, dirt_t(…, iterations=…).")
     before = next((update for update in base.updates() if "classifier" in update.optimises), None)
     if before is None:
         raise InputError(f"dirt_t needs a method that optimises its role 'classifier'; {base.name!r} does not.")
