@@ -1,8 +1,13 @@
 """Training leaves alone what belongs to the caller, and does not depend on it: generators, the default type."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
+import vmt
 from vmt import methods
 from vmt.nets import mlp
 from vmt.state import build_state
@@ -16,3 +21,41 @@ def test_building_networks_seeds_no_generator_but_those_that_are_put_back(monkey
     build_state(methods.vmt(), lambda: mlp((2,), 3), (2,), 0, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), before)
     assert not seeded
+
+
+@pytest.fixture
+def in_doubles() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def adapted(images: bool) -> tuple[vmt.Model, np.ndarray]:
+    random = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    x = random.normal(size=(40, 8, 8) if images else (40, 5)) + 3 * y.reshape(-1, *[1] * (2 if images else 1))
+    x = (x - x.min()) / (x.max() - x.min())
+    return vmt.adapt((x, y), x, iterations=3, batch_size=8, validate_samples=20, progress=False), x
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_the_default_type_of_the_caller_changes_nothing(
+    images: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    plain, x = adapted(images)
+    plain.save(tmp_path / "model.safetensors")
+    loaded = vmt.load(tmp_path / "model.safetensors")
+    request.getfixturevalue("in_doubles")
+    model, _ = adapted(images)
+    assert torch.get_default_dtype() == torch.float64
+    assert (model.predict_proba(x) == plain.predict_proba(x)).all()
+    again = vmt.load(tmp_path / "model.safetensors")
+    assert (again.predict_proba(x) == loaded.predict_proba(x)).all()
+
+
+@pytest.mark.usefixtures("in_doubles")
+def test_the_default_type_comes_back_after_a_refusal() -> None:
+    with pytest.raises(vmt.InputError):
+        vmt.adapt((np.zeros((9, 3)), np.arange(9) % 2), np.zeros((9, 3)), "target_only", progress=False)
+    assert torch.get_default_dtype() == torch.float64

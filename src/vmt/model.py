@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from vmt.data import Domain, Preprocess, domain
 from vmt.data.frames import in_order_of
 from vmt.data.ranges import check_range
+from vmt.engine.precision import single_precision
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge, logits_of
 from vmt.nets.own import builder, factory_name
@@ -186,7 +187,8 @@ def load(path: str | Path, network: Callable[[], nn.Module] | str | None = None,
         raise InputError(f"{path} is damaged: copy it again, or go on with its run, which writes it again.")
     spec = NetSpec.from_dict(json.loads(header["network"]))
     build = builder(network, spec.shape, spec.classes) if callable(network) else agreed(spec, network, path).build
-    module = build()
+    with single_precision():
+        module = build()
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:

@@ -1,6 +1,21 @@
-"""Where bfloat16 makes a network faster."""
+"""The arithmetic of a network: single precision whatever the caller has set, and where bfloat16 makes
+it faster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """New tensors and layers are of float32 inside, whatever ``torch.set_default_dtype`` was told outside."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def bfloat16_helps(device: torch.device) -> tuple[bool, str]:
