@@ -8,13 +8,15 @@ import torch
 
 from vmt import InputError, methods
 from vmt.data import Task
+from vmt.engine.tally import STEPS, TOTAL, Tally
 from vmt.evaluate import Judgement
 from vmt.method import Adam
 from vmt.nets import mlp
 from vmt.schedules import Ramp
 from vmt.train import Config, train
 from vmt.train.collapse import collapse_in
-from vmt.train.loop import next_stop
+from vmt.train.log import LOG, read_log
+from vmt.train.loop import Outcome, next_stop
 
 SPREAD = (0.25, 0.25, 0.25, 0.25)
 PILED = (0.01, 0.01, 0.97, 0.01)
@@ -171,3 +173,41 @@ def test_the_last_two_checkpoints_are_kept(task: Task, tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000000040", "step-000000050"]
     state = torch.load(tmp_path / "checkpoints" / "step-000000050" / "state.pt", weights_only=True)
     assert int(state["tensors"]["step"]) == 50
+
+
+def test_interrupted_between_two_records_the_log_is_that_of_an_unbroken_run(task: Task, tmp_path: Path) -> None:
+    """Here after every single step, by a budget that is spent at once."""
+    method = methods.dirt_t(methods.vmt(iterations=6), interval=2, iterations=5)
+    config = short(log_every=4, evaluate_every=8, checkpoint_every=100)
+
+    def go(out: Path, budget: float | None, resume: bool = False) -> Outcome:
+        out.mkdir(exist_ok=True)
+        return train(task, method, lambda: mlp((6,), 4), config, out, resume, budget=budget)
+
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    go(unbroken, None)
+    outcome = go(broken, 0.0)
+    while not outcome.finished:
+        assert outcome.step < method.iterations
+        outcome = go(broken, 0.0, resume=True)
+    assert read_log(broken / LOG) == read_log(unbroken / LOG)
+
+
+def test_a_tally_goes_on_where_a_graph_adds_to_it() -> None:
+    tally, metrics = Tally(), {"a": torch.tensor(2.0), "b": torch.tensor([1.0, 3.0])}
+    tally.add_(metrics)
+    tally.reset()
+    assert tally.total is not None
+    place, cpu = tally.total.data_ptr(), torch.device("cpu")
+    assert tally.tensors() == {}
+    saved = {TOTAL: torch.tensor([4.0, 3.0, 9.0]), STEPS: torch.tensor(3)}
+    tally.restore_(saved, cpu)
+    assert tally.total.data_ptr() == place
+    tally.add_(metrics)
+    tally.steps += 1
+    assert {name: mean.tolist() for name, mean in tally.means().items()} == {"a": 1.5, "b": [1.0, 3.0]}
+    other = Tally()  # of a version that measures less
+    other.restore_(saved, cpu)
+    other.add_({"a": torch.tensor(2.0)})
+    other.steps += 1
+    assert other.means() == {"a": torch.tensor(2.0)}

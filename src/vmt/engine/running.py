@@ -1,6 +1,6 @@
 """The loop that every engine shares: seed the layers, set the schedules, advance one step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vmt.draws import seed_layers
-from vmt.engine.tally import Tally
+from vmt.engine.tally import STEPS, TOTAL, Tally
 from vmt.method import Phase, Update
 from vmt.state import State
 from vmt.step import Setting
@@ -36,6 +36,7 @@ class Engine:
         self.prepare = prepare
         self.ready: dict[tuple[Update, ...], Prepared] = {}
         self.current: Tally | None = None
+        self.carried: dict[str, Tensor] = {}
 
     def run(self, phase: Phase, first: int, count: int, global_step: int) -> None:
         """Do ``count`` iterations of a phase from its iteration ``first``; the run as a whole has done ``global_step``.
@@ -51,6 +52,9 @@ class Engine:
                 self.ready[phase.updates] = self.prepare(phase, self.state, self.setting)
             prepared = self.ready[phase.updates]
             self.current, self.name, self.why = prepared.tally, prepared.name, prepared.why
+            if self.carried:
+                prepared.tally.restore_(self.carried, device)
+                self.carried = {}
             for i in range(count):
                 seed_layers(self.seed, global_step + i, device)
                 set_schedules(self.setting, (first + i) / phase.iterations)
@@ -60,6 +64,15 @@ class Engine:
     def metrics(self) -> dict[str, Tensor]:
         """The mean of every metric over the steps since the last call, on the CPU; the host waits for the device."""
         return {} if self.current is None else self.current.means()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What has been added up since the last call of ``metrics``, as a checkpoint names it."""
+        return {} if self.current is None else self.current.tensors()
+
+    def take_from(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Take what was added up out of a checkpoint's tensors, for the next steps to go on with; return the others."""
+        self.carried = {name: tensors[name] for name in (TOTAL, STEPS) if name in tensors}
+        return {name: tensor for name, tensor in tensors.items() if name not in self.carried}
 
 
 def set_schedules(setting: Setting, progress: float) -> None:

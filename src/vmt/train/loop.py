@@ -116,7 +116,7 @@ def train(
     log, notes, best = Log(out, config.tensorboard), Notes(), Best(config.keep_best)
     if out is not None and resume and (found := load_latest(out / CHECKPOINTS)):
         tensors, saved, said = found
-        state.restore_(best.take_from(tensors))
+        state.restore_(engine.take_from(best.take_from(tensors)))
         notes = Notes(**saved)
         for sentence in said:
             progress.say(sentence)
@@ -160,7 +160,8 @@ def train(
     def save() -> None:
         if out is not None:
             log.settle()
-            save_checkpoint(out / CHECKPOINTS, {**state.tensors(), **best.tensors()}, asdict(notes), done)
+            tensors = {**state.tensors(), **best.tensors(), **engine.tensors()}
+            save_checkpoint(out / CHECKPOINTS, tensors, asdict(notes), done)
 
     def outcome(finished: bool) -> Outcome:
         network = predictor_of(method, state)
