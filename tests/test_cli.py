@@ -179,7 +179,7 @@ def test_the_commit_is_that_of_the_package(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "name", ["demo", "train", "select", "report", "evaluate", "predict", "export", "data", "paper"]
+    "name", ["demo", "train", "select", "report", "evaluate", "predict", "export", "data", "paper", "bench", "tasks"]
 )
 def test_help_fits_a_terminal(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -10,16 +10,18 @@
 
 __version__ = "0.1.0"
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from vmt import export, losses, methods, validators
-from vmt.api import adapt
 from vmt.errors import InputError
-from vmt.model import Model, load
-from vmt.train import Config
 
 if TYPE_CHECKING:
+    from vmt import export, losses, methods, validators
+    from vmt.api import adapt
     from vmt.estimator import VMTClassifier
+    from vmt.model import Model, load
+    from vmt.train import Config
 
 __all__ = [
     "Config",
@@ -33,12 +35,23 @@ __all__ = [
     "methods",
     "validators",
 ]
+# Imported when they are first asked for: torch and scikit-learn take seconds, which `vmt --help` need not wait for.
+_HOMES = {
+    "Config": "vmt.train",
+    "Model": "vmt.model",
+    "VMTClassifier": "vmt.estimator",
+    "adapt": "vmt.api",
+    "load": "vmt.model",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn is slow to import, and only the estimator needs it.
-    if name == "VMTClassifier":
-        from vmt.estimator import VMTClassifier
-
-        return VMTClassifier
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:  # vmt.methods, vmt.data …
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

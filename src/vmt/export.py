@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from vmt.data import Preprocess
 from vmt.data.ranges import BYTES
 from vmt.errors import InputError
-from vmt.exported import EXTRA, FORMAT, FORMATS, INPUT, MISSING, ONNX, OUTPUT, VERSION, from_bytes
+from vmt.exported import EXTRA, FORMAT, INPUT, MISSING, OUTPUT, VERSION, from_bytes
 from vmt.model import Model
+from vmt.names import FORMATS, MOST_CHECKED, ONNX
 from vmt.train.checkpoint import write_atomically
 
 TOLERANCE = 1e-4
-MOST_CHECKED = 1000
 # The axes that are free, from the first on.
 AXES = ("batch", "height", "width")
 

@@ -21,10 +21,9 @@ from vmt.data.ranges import BYTES, check_range
 from vmt.errors import InputError
 from vmt.evaluate import BATCH
 from vmt.model import Model, load
+from vmt.names import FORMATS, ONNX
 
 FORMAT, VERSION = "vmt-export", 1
-ONNX, PT2 = "onnx", "pt2"
-FORMATS = (ONNX, PT2)
 EXTRA = "vmt.json"
 INPUT, OUTPUT = "samples", "probabilities"
 MISSING = "{} is not installed, which ONNX files need: pip install 'vmt[export]'."

@@ -14,6 +14,7 @@ from vmt import methods
 from vmt.errors import InputError
 from vmt.method import Adam, Method
 from vmt.methods import METHODS
+from vmt.names import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS
 from vmt.train.config import Config
 
 WEIGHTS = ("lambda_d", "lambda_s", "lambda_t", "lambda_mix_t", "beta", "target labels")
@@ -134,7 +135,6 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
 
 # Chosen on the validation part of the handwriting, which no reported number uses.
 DIGITS_LR, DIGITS_DECAY, DIGITS_LAMBDA_T, DIGITS_RADIUS = 3e-3, 0.99, 1.0, 1.75
-DIGITS_ITERATIONS, DIGITS_DIRT_T_ITERATIONS = 500, 250
 
 
 def recipe_for(task: str, method: str, instance_norm: bool = True, dirt_t: bool = False) -> Recipe:

@@ -16,88 +16,10 @@ from vmt.data.download import Remote, fetch
 from vmt.data.mnistm import build_mnistm
 from vmt.data.sources import SOURCES
 from vmt.data.stored import Built
-from vmt.data.syn import COUNTS, build_syn
+from vmt.data.syn import build_syn
 from vmt.errors import InputError
 
-EXAMPLES = """examples:
-  vmt data download mnist svhn --data DATA     the two sets of mnist-svhn
-  vmt data build mnistm --data DATA            MNIST-M, from MNIST and BSDS500
-  vmt data build syn --data DATA               Synthetic Digits, re-created from fonts
-"""
-DOWNLOAD = f"""examples:
-  vmt data download mnist svhn --data DATA
-  vmt data download mnist bsds500 --data DATA  what MNIST-M is built from
-
-Sets: {", ".join(SOURCES)}. Each file is checked against its published checksum; a download that broke off goes on
-where it ended, and a file that is there already is left alone. SVHN is for non-commercial use.
-"""
-MNISTM = """examples:
-  vmt data build mnistm --data DATA
-  vmt data build mnistm --data DATA --out elsewhere/mnistm --json
-
-Reads DATA/mnist and DATA/bsds500 and writes train.npz and test.npz. With the same seed everyone gets the same pixels.
-"""
-SYN = f"""examples:
-  vmt data build syn --data DATA
-  vmt data build syn --data DATA --fonts /usr/share/fonts --workers 8
-  vmt data build syn --out small --count 10000 --test-count 1000 --seed 1
-
-Draws numbers with the fonts that ship with matplotlib and writes recreated_train.npz ({COUNTS["train"]:,} pictures) and
-recreated_test.npz ({COUNTS["test"]:,}). It is a re-creation, not the published set, and every result on it says so.
-The number of workers does not change the pictures.
-"""
 BUILT = ("mnistm", "syn")
-RAW = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-
-
-def add_commands(commands: Any) -> None:
-    parser = commands.add_parser("data", help="download or build the benchmark sets", epilog=EXAMPLES, **RAW)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add_download(actions)
-    builders = actions.add_parser("build", help="build a set that cannot be downloaded", epilog=EXAMPLES, **RAW)
-    sets = builders.add_subparsers(dest="set", metavar="SET", required=True)
-    add_mnistm(sets)
-    add_syn(sets)
-
-
-def add_download(actions: Any) -> None:
-    parser = actions.add_parser("download", help="fetch published sets", epilog=DOWNLOAD, **RAW)
-    parser.add_argument("sets", nargs="+", metavar="SET", help=f"any of {', '.join(SOURCES)}")
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data folder to put them under")
-    add_json(parser)
-    parser.set_defaults(run=download)
-
-
-def add_mnistm(sets: Any) -> None:
-    parser = sets.add_parser("mnistm", help="MNIST-M, from MNIST and BSDS500", epilog=MNISTM, **RAW)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the folder of mnist and bsds500")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: DATA/mnistm)")
-    parser.add_argument("--seed", type=int, default=0, help="draws photographs and crops (default: 0, everyone's)")
-    add_json(parser)
-    parser.set_defaults(run=mnistm)
-
-
-def add_syn(sets: Any) -> None:
-    parser = sets.add_parser("syn", help="Synthetic Digits, re-created from fonts", epilog=SYN, **RAW)
-    place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--data", type=Path, metavar="DIR", help="the data folder; writes to its folder syn")
-    place.add_argument("--out", type=Path, metavar="DIR", help="the folder to write to")
-    for split, flag in (("train", "--count"), ("test", "--test-count")):
-        default = COUNTS["train" if split == "train" else "test"]
-        parser.add_argument(
-            flag, type=int, default=default, metavar="N", help=f"pictures to {split} (default: {default})"
-        )
-    parser.add_argument("--seed", type=int, default=0, help="decides every draw (default: 0)")
-    parser.add_argument(
-        "--workers", type=int, default=usable_cores(), metavar="N", help="processes (default: all cores)"
-    )
-    parser.add_argument("--fonts", type=Path, metavar="DIR", help="also draw with the fonts under this folder")
-    add_json(parser)
-    parser.set_defaults(run=syn)
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
 
 
 def download(arguments: argparse.Namespace) -> int:
@@ -146,7 +68,7 @@ def syn(arguments: argparse.Namespace) -> int:
             out,
             {"train": arguments.count, "test": arguments.test_count},
             arguments.seed,
-            arguments.workers,
+            usable_cores() if arguments.workers is None else arguments.workers,
             arguments.fonts,
             shown.update,
         )

@@ -14,38 +14,9 @@ from vmt.data import read_own
 from vmt.data.own import how_to_label
 from vmt.data.stream import as_trained
 from vmt.errors import InputError
-from vmt.exported import FORMATS
 from vmt.model import Model, load
+from vmt.names import FORMATS
 from vmt.run import RUN, read_run
-
-EXAMPLES = """examples:
-  vmt evaluate runs/m2s                        on the target test set of its task
-  vmt evaluate runs/mine --test held-out/      on pictures in one subfolder per class
-  vmt evaluate model.safetensors --test table.csv --label species
-  vmt evaluate runs/m2s --test labelled.npz
-
---test takes what vmt train takes as a source: folders, lists of pictures, tables, an .npz with x and y. Samples whose
-label is not known (an empty cell, -1, a subfolder "unlabelled") are left out.
-"""
-
-
-def add_commands(commands: Any) -> None:
-    parser = commands.add_parser(
-        "evaluate",
-        help="accuracy of a trained model",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("model", type=Path, help="a run's folder or a saved model")
-    parser.add_argument("--test", metavar="PATH", help="labelled samples (default: the target test set of the run)")
-    parser.add_argument(
-        "--label", metavar="COLUMN", help="column of a table with the classes (default: the run's, or label)"
-    )
-    parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
-    parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

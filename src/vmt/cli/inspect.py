@@ -8,21 +8,6 @@ from vmt.data import TASKS
 from vmt.methods import METHODS, dirt_t
 
 
-def add_commands(commands: Any) -> None:
-    for name, text, run in (
-        ("methods", "list the methods", list_methods),
-        ("tasks", "list the tasks", list_tasks),
-    ):
-        parser = commands.add_parser(
-            name,
-            help=text,
-            epilog=f"example:\n  vmt {name}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        parser.add_argument("--json", action="store_true", help="print as JSON")
-        parser.set_defaults(run=run)
-
-
 def list_methods(arguments: argparse.Namespace) -> int:
     lines = {name: first_line(function) for name, function in METHODS.items()}
     if arguments.json:

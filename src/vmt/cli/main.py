@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import vmt
-from vmt.cli import data, demo, evaluate, export, inspect, paper, predict, report, select, train
 from vmt.cli.help import Help
-from vmt.engine import bench
+from vmt.cli.later import INTERRUPTED
+from vmt.cli.parsers import bench, data, demo, evaluate, export, inspect, paper, predict, report, select, train
 from vmt.errors import InputError, gave_up, refused
 from vmt.train.progress import STDERR
 
@@ -86,8 +86,8 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         # Where output is not in Unicode, as on Windows when it goes to a file, a λ must not end a run.
         sys.stdout.reconfigure(errors="backslashreplace")
-    arguments = build_parser().parse_args(argv)
     try:
+        arguments = build_parser().parse_args(argv)
         with warnings.catch_warnings():
             warnings.showwarning = partial(show_warning, warnings.showwarning)
             return int(arguments.run(arguments))
@@ -108,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("vmt: interrupted.", file=STDERR)
-        return 130
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -4,15 +4,15 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from vmt.data import Task
 from vmt.data.folders import few
 from vmt.data.own import EVALUATION_ONLY, own_task
-from vmt.data.parts import KINDS, Reading
+from vmt.data.parts import Reading
 from vmt.defaults import defaults_for, looks_for
 from vmt.errors import InputError
 from vmt.methods import METHODS, dirt_t
+from vmt.names import KINDS
 from vmt.recipes import Recipe
 from vmt.run import DataSpec
 from vmt.train.config import Config
@@ -21,27 +21,6 @@ from vmt.train.setting import sample_shape
 
 FEW = 8
 WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t"}
-
-
-def add_flags(group: Any) -> None:
-    group.add_argument("--source", metavar="PATH", help=f"your labelled source: {KINDS}")
-    group.add_argument("--target", metavar="PATH", help="your target, likewise; it needs no labels")
-    group.add_argument("--target-test", metavar="PATH", help="labelled target samples, to report the accuracy on")
-    group.add_argument(
-        "--use-target-labels",
-        metavar="WEIGHT",
-        type=float,
-        nargs="?",
-        const=1.0,
-        help="train on those labels of the target that are known as well, with this weight (default: 1); without it "
-        "they only measure the accuracy",
-    )
-    group.add_argument("--label", metavar="COLUMN", help="column of a table with the classes (default: label)")
-    group.add_argument(
-        "--image-size", metavar="N", type=int, nargs="+", help="height and width, or one side, to bring pictures to"
-    )
-    group.add_argument("--channels", type=int, choices=(1, 3), help="pictures in grey or in colour")
-    group.add_argument("--no-cache", action="store_true", help="neither use nor keep decoded pictures")
 
 
 def load_own(data: DataSpec, say: Callable[[str], None], cache: bool = True) -> Task:

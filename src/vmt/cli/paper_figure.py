@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from vmt.cli.train import load
 from vmt.data import Task
@@ -18,34 +17,6 @@ from vmt.train.config import torch_device
 # Samples of each test set, or pairs, that are done in a few minutes on a CPU and on a GPU.
 SAMPLES = {"tsne": (500, 500), "gradient-norms": (50, 2000), "accuracy-over-time": (0, 0)}
 TITLE = "MNIST → SVHN"
-
-
-def add_figure(actions: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        "figure",
-        help="draw a figure of the paper",
-        description="The last hidden layer of four systems (tsne), gradient norms in between samples of VADA and VMT, "
-        "or the accuracy over time of VAT and VMT. The first two need the runs' models and --data, the third results.",
-    )
-    parser.add_argument("figure", choices=list(SAMPLES), help="which one")
-    parser.add_argument("--data", help="folder of the official files")
-    parser.add_argument("--out", type=Path, help="its file; a .svg (or .pdf) and a .png (default: figures/FIGURE.svg)")
-    parser.add_argument(
-        "--samples",
-        type=int,
-        metavar="N",
-        help="test samples of a domain, or pairs; 0 takes all (default: what is done in minutes)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="the seed of the runs (default: 0)")
-    parser.add_argument(
-        "--instance-norm",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="which runs (default: without for tsne, as in the paper, and with for gradient-norms)",
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.set_defaults(run=draw)
-    return parser
 
 
 def draw(arguments: argparse.Namespace) -> int:

@@ -9,30 +9,7 @@ from typing import Any
 
 from vmt.errors import InputError
 from vmt.selection import History, Look, agreement, models, names, ranked, read_history, warnings
-from vmt.validators import DEFAULT, VALIDATORS, check_name
-
-EXAMPLES = """examples:
-  vmt select runs/a runs/b runs/c          rank three runs without target labels
-  vmt select runs/* --by mixval
-  vmt select runs/a --history              how the validators moved during one run
-  vmt select runs/* --json
-
-validators (higher is better for all; docs/choosing.md explains them):
-""" + "\n".join(f"  {name:<16} {validator.text}" for name, validator in VALIDATORS.items())
-
-
-def add_commands(commands: Any) -> None:
-    parser = commands.add_parser(
-        "select",
-        help="rank runs without target labels",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of runs")
-    parser.add_argument("--by", metavar="VALIDATOR", default=DEFAULT, help=f"what to rank by (default: {DEFAULT})")
-    parser.add_argument("--history", action="store_true", help="show every look of every run")
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.set_defaults(run=run)
+from vmt.validators import VALIDATORS, check_name
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.convert import MIN_SIDE, domain
-from vmt.data.files import existing_file, read_npz
+from vmt.data.files import existing_file, kind_of, read_npz
 from vmt.data.folders import Listing, list_folder, shown
 from vmt.data.pictures import Size
 from vmt.data.reading import Looked, look_at, read_pictures
-from vmt.data.tables import read_csv, read_parquet
+from vmt.data.tables import TABLES, read_csv, read_parquet
 from vmt.errors import InputError
+from vmt.names import KINDS
 
 LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # of what is chosen; other sizes can be asked for
-KINDS = "a folder of pictures, or a .csv, .tsv, .parquet, .npz or .npy file"
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ def _open(path: Path, how: Reading, features: Sequence[str]) -> Part | Looked:
     if path.is_dir():
         return look_at(list_folder(path), how.cache, how.progress)
     existing_file(path, f"give {KINDS}")
-    suffix = path.suffix.lower()
+    suffix = kind_of(path)
     if suffix == ".npz":
         x, y = read_npz(path)
         return _arrays(path, x, y)
     if suffix == ".npy":
         return _arrays(path, _read_npy(path), None)
-    if suffix in (".csv", ".tsv", ".parquet"):
+    if suffix in TABLES:
         table = (read_parquet if suffix == ".parquet" else read_csv)(path, how.label, features)
         if isinstance(table, Listing):
             return look_at(table, how.cache, how.progress)

@@ -20,11 +20,10 @@ from vmt.data.cores import usable_cores
 from vmt.data.folders import Listing, few, shown
 from vmt.data.pictures import Size, TooLarge, decode, look
 from vmt.errors import InputError
+from vmt.names import FEW, PART
 
 T = TypeVar("T")
 
-# So many pictures, or so large a part of all, may be damaged.
-FEW, PART = 10, 0.01
 CHUNK = 32
 PATIENCE = 2.0  # seconds of reading before a bar is shown
 VERSION = 1  # of how pictures are decoded; another one makes what was kept useless

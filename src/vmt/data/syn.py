@@ -24,9 +24,9 @@ from vmt.data.drawn_numbers import SIDE, render
 from vmt.data.glyphs import Atlas, make_atlas
 from vmt.data.stored import Built, Chunk, Tick, already_made, no_tick, read_digits, write_set
 from vmt.errors import InputError
+from vmt.names import SYN_TEST, SYN_TRAIN
 
-# As many as the published set has.
-COUNTS: dict[Split, int] = {"train": 479_400, "test": 9_553}
+COUNTS: dict[Split, int] = {"train": SYN_TRAIN, "test": SYN_TEST}
 STREAMS: dict[Split, int] = {"train": 0, "test": 1}
 CHUNK = 128  # pictures drawn at once, the fastest number; never fewer, so that no picture depends on how many follow
 NAME = "Synthetic Digits (re-creation)"

@@ -87,25 +87,6 @@ def gigabytes(widths: tuple[int, int, int], batch_size: int) -> float:
     return batch_size * 2 * (2 * 5 * encoder + (8 * 5 + 8 * 9) * network) / 1e9
 
 
-def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "bench", help="time an iteration: plainly written, and with each engine", description=__doc__
-    )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--net", choices=WIDTHS, default="small", help="the paper's small or large network")
-    parser.add_argument("--batch-size", type=int, default=64, help="samples of each domain (64)")
-    parser.add_argument("--engines", nargs="+", choices=("eager", "compiled", "captured"), help="which to time")
-    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
-    parser.add_argument(
-        "--iterations", type=int, help="iterations in a block (what fills a quarter of a second on a GPU; 1 on a CPU)"
-    )
-    parser.add_argument("--data", type=Path, help="time on MNIST → SVHN from this folder, not on random images")
-    parser.add_argument("--no-baseline", action="store_true", help="leave the plain port out")
-    parser.add_argument("--plot", type=Path, help="also time other batch sizes and draw the cost per sample here")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.set_defaults(run=run)
-
-
 def run(arguments: argparse.Namespace) -> int:
     device = torch_device(arguments.device)
     if device.index is not None:

@@ -1,14 +1,13 @@
 """How a run is carried out. One definition serves Python and the command line."""
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-import torch
-
-from vmt.engine.choose import ENGINES
 from vmt.errors import InputError, whole
-from vmt.validators import check_name
+from vmt.names import PRECISIONS
 
-PRECISIONS = ("auto", "float32", "bfloat16")
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,10 @@ class Config:
     """Show the log in TensorBoard too: event files in RUN/tensorboard. Needs vmt[tensorboard]."""
 
     def __post_init__(self) -> None:
+        # Here, for the command line reads the fields for its help, which needs no torch.
+        from vmt.engine.choose import ENGINES
+        from vmt.validators import check_name
+
         for field in fields(self):
             if field.type is int:
                 object.__setattr__(self, field.name, whole(getattr(self, field.name), field.name))
@@ -78,8 +81,10 @@ class Config:
             raise InputError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}.")
 
 
-def torch_device(name: str) -> torch.device:
+def torch_device(name: str) -> "torch.device":
     """The device that a name stands for, refused with a sentence when it is not there."""
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

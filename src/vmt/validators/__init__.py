@@ -27,6 +27,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from vmt import names
 from vmt.errors import InputError
 from vmt.validators.clusters import adjusted_mutual_information, ami_source, class_ami
 from vmt.validators.predictions import (
@@ -100,30 +101,25 @@ class Validator:
     text: str
 
 
-VALIDATORS: dict[str, Validator] = {
-    "source_accuracy": Validator(source_accuracy, ("source", "source_labels"), "accuracy on held-out source"),
-    "entropy": Validator(entropy, ("target",), "certainty"),
-    "diversity": Validator(diversity, ("target",), "even use of the classes"),
-    "im": Validator(information_maximisation, ("target",), "information maximisation: certainty and even use"),
-    "bnm": Validator(bnm, ("target",), "nuclear norm of the predictions"),
-    "snd": Validator(snd, ("target",), "density of soft neighbourhoods"),
-    "mano": Validator(mano, ("target",), "norm of normalised logits"),
-    "class_ami": Validator(class_ami, ("target_features", "target"), "agreement of classes and clusters"),
-    "ami_source": Validator(
-        ami_source,
-        ("target_features", "target", "source", "source_labels"),
-        "agreement of classes and clusters × accuracy on held-out source",
-    ),
-    "mixval": Validator(mixval, ("target", "mixed", "partner"), "steadiness on mixtures"),
-    "agreement": Validator(agreement, ("target", "student"), "agreement of average and student"),
-    "dev": Validator(
-        dev,
-        ("trained_features", "target_features", "source_features", "source", "source_labels"),
-        "importance-weighted source risk, negative",
-    ),
+# What each reads, in order.
+_FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[str, ...]]] = {
+    "source_accuracy": (source_accuracy, ("source", "source_labels")),
+    "entropy": (entropy, ("target",)),
+    "diversity": (diversity, ("target",)),
+    "im": (information_maximisation, ("target",)),
+    "bnm": (bnm, ("target",)),
+    "snd": (snd, ("target",)),
+    "mano": (mano, ("target",)),
+    "class_ami": (class_ami, ("target_features", "target")),
+    "ami_source": (ami_source, ("target_features", "target", "source", "source_labels")),
+    "mixval": (mixval, ("target", "mixed", "partner")),
+    "agreement": (agreement, ("target", "student")),
+    "dev": (dev, ("trained_features", "target_features", "source_features", "source", "source_labels")),
 }
-# Why: docs/choosing.md.
-DEFAULT = "ami_source"
+VALIDATORS: dict[str, Validator] = {
+    name: Validator(*_FUNCTIONS[name], text=text) for name, text in names.VALIDATORS.items()
+}
+DEFAULT = names.VALIDATOR
 
 
 def scores(evidence: Evidence, leave_out: tuple[str, ...] = ()) -> dict[str, float | None]:
