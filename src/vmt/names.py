@@ -60,7 +60,7 @@ MOST_CHECKED = 1000
 
 # Reading stops when more samples than so many, and than this part of them, cannot be read.
 FEW, PART = 10, 0.01
-KINDS = "a folder of pictures, or a .csv, .tsv, .parquet, .npz or .npy file"
+KINDS = "a folder of pictures, or a .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .npz or .npy file"
 
 # Pictures in the re-creation of Synthetic Digits, as many as in the published set.
 SYN_TRAIN, SYN_TEST = 479_400, 9_553

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,9 @@ DAMAGED_NPZ = (
     zipfile.BadZipFile,
     zlib.error,
 )
+GZ = ".gz"
+# What a packed table may unpack to: so much, or so many times its own size if that is more.
+HARMLESS, RATIO = 64 * 2**20, 100
 
 
 def read_npz(path: Path | str) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -63,3 +68,44 @@ def existing_file(path: Path, remedy: str) -> Path:
     if not path.exists():
         raise InputError(f"{path} does not exist: {remedy}.")
     return path
+
+
+def kind_of(path: Path) -> str:
+    """The ending of a file's name in small letters; that of a packed file says also what is in it, as .csv.gz does."""
+    inner = Path(path.stem).suffix if path.suffix.lower() == GZ else ""
+    return (inner + path.suffix).lower()
+
+
+def open_text(path: Path) -> TextIO:
+    """A file of text in UTF-8, which may be packed with gzip."""
+    if path.suffix.lower() != GZ:
+        return path.open(newline="", encoding="utf-8-sig")
+    return io.TextIOWrapper(io.BufferedReader(Unpacked(path)), newline="", encoding="utf-8-sig")
+
+
+class Unpacked(io.RawIOBase):
+    """What a gzip file holds, read as it is asked for. Damage, and more content than its size can mean, are refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.left = path, max(HARMLESS, RATIO * path.stat().st_size)
+        self.file = gzip.open(path, "rb")  # noqa: SIM115  (closed with this)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            count = self.file.readinto(buffer)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise InputError(f"{self.path} is truncated, damaged or no gzip file: pack it again.") from error
+        self.left -= count
+        if self.left < 0:
+            raise InputError(
+                f"{self.path} unpacks to more than {RATIO} times its size: if that is right, unpack it yourself and "
+                "give the table."
+            )
+        return count
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()

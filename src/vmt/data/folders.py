@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vmt.data.files import kind_of
 from vmt.errors import InputError
 
 KINDS = "png jpg jpeg jpe jfif bmp dib gif tif tiff webp ppm pgm pbm pnm tga jp2 ico avif"
@@ -100,14 +101,14 @@ def _sort_out(
     elif is_folder:
         found.folders.append(path)
         (links if entry.is_symlink() else folders).append(path)
-    elif is_file and path.suffix.lower() in suffixes:
+    elif is_file and kind_of(path) in suffixes:
         found.files.append(path)
     elif entry.is_symlink() and not is_file:
         found.broken += 1
     else:
         found.other += 1
         if path.suffix:
-            found.kinds.add(path.suffix.lower())
+            found.kinds.add(kind_of(path))
 
 
 def _notes(name: str, found: Found) -> tuple[str, ...]:

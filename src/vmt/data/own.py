@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from vmt.data.convert import domain
 from vmt.data.domain import Domain
+from vmt.data.files import kind_of
 from vmt.data.folders import class_name, few
 from vmt.data.frames import check_digits
 from vmt.data.parts import Part, Reading, read_parts
-from vmt.data.tables import LABEL, columns_of
+from vmt.data.tables import LABEL, TABLES, columns_of
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError
 
@@ -47,8 +48,8 @@ def read_own(
     cache: bool = True,
     progress: bool = False,
 ) -> Own:
-    """One's own samples: a folder of pictures (with one subfolder per class, if labelled), a .csv, .parquet, .npz or
-    .npy file.
+    """One's own samples: a folder of pictures (with one subfolder per class, if labelled), a .csv, .csv.gz,
+    .parquet, .npz or .npy file.
 
     `like=source` reads a target so that it agrees with its source: in the `classes`, in the `image_size` and `channels`
     of pictures, and in the `features` of tables, which can also be given one by one.
@@ -241,11 +242,11 @@ def same_features(part: Part, features: tuple[str, ...], of: str) -> Part:
 
 def how_to_label(name: str, label: str | None) -> str:
     """The remedy for a file or folder that has no labels and needs them."""
-    kind = Path(name).suffix.lower()
+    kind = kind_of(Path(name))
     if kind == ".npz":
         return "save them as y beside x"
     if kind == ".npy":
         return "save samples and labels as x and y of an .npz"
-    if kind in (".csv", ".tsv", ".parquet"):
+    if kind in TABLES:
         return f"it has no column {label or LABEL!r}, so name the one with the classes by --label"
     return "put all pictures of a class into a subfolder with its name"

@@ -15,20 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.cores import usable_cores
-from vmt.data.files import DAMAGED_NPZ
+from vmt.data.files import DAMAGED_NPZ, kind_of, open_text
 from vmt.data.folders import SUFFIXES, shown, walk
 from vmt.data.pictures import decode
 from vmt.data.preprocess import Preprocess
 from vmt.data.ranges import BYTES, UNIT
 from vmt.data.reading import attempt
 from vmt.data.rows import Table, array_rows, open_csv, open_parquet
+from vmt.data.tables import TABLES
 from vmt.errors import InputError
 
 T = TypeVar("T")
 
 BATCH = 256
 ARRAYS = frozenset({".npy", ".npz"})
-TABLES = frozenset({".csv", ".tsv", ".parquet"})
 STDIN = "-"
 
 
@@ -75,7 +75,9 @@ def expand(inputs: Sequence[str], reads: Reads) -> list[Path | str]:
         elif path.is_dir():
             files = walk(path, SUFFIXES | ARRAYS if reads.images else ARRAYS | TABLES).files
             if not files:
-                kinds = "pictures, .npy or .npz files" if reads.images else ".csv, .parquet, .npy or .npz files"
+                kinds = (
+                    "pictures, .npy or .npz files" if reads.images else ".csv, .csv.gz, .parquet, .npy or .npz files"
+                )
                 raise InputError(f"{shown(path)} holds no {kinds}: give a folder with some, or the files themselves.")
             found += sorted(files)
         elif path.exists():
@@ -100,7 +102,7 @@ def stream(inputs: Sequence[Path | str], reads: Reads, stdin: IO[bytes]) -> Iter
 def _opened(inputs: Iterable[Path | str], reads: Reads, stdin: IO[bytes]) -> Iterator[Path | Iterator[Item]]:
     """Pictures as paths, and what comes of all else."""
     for one in inputs:
-        suffix = Path(one).suffix.lower()
+        suffix = kind_of(Path(one))
         if one == STDIN:
             yield from _standard_input(stdin, reads)
         elif suffix in ARRAYS:
@@ -159,7 +161,7 @@ def _table(path: Path, reads: Reads) -> Iterator[Path | Iterator[Item]]:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with open_text(path) as file:
             yield from file
     except UnicodeDecodeError as error:
         raise InputError(f"{shown(path)} is not a CSV file in UTF-8: save it again as that.") from error

@@ -1,4 +1,5 @@
-"""Tables: a CSV that lists pictures with their classes, and CSV or Parquet files of numeric features."""
+"""Tables: a CSV that lists pictures with their classes, and CSV or Parquet files of numeric features. A CSV may be
+packed with gzip."""
 
 from __future__ import annotations
 
@@ -7,16 +8,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files import existing_file
+from vmt.data.files import existing_file, open_text
 from vmt.data.folders import SUFFIXES, Listing, class_name, few, shown
 from vmt.errors import InputError
 
+TABLES = frozenset({".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet"})
 PATH_COLUMNS = ("path", "file", "filename", "image", "picture")
 LABEL = "label"
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas names an index that has no name
@@ -99,10 +102,10 @@ def parquet_reader(path: Path) -> tuple[Any, Any]:
 def _rows(path: Path) -> list[list[str]]:
     existing_file(path, "give the path of a CSV file")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            delimiter = delimiter_of(file.readline())
-            file.seek(0)
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file, delimiter=delimiter)]
+        with open_text(path) as file:
+            first = file.readline()
+            cells = csv.reader(chain([first], file), delimiter=delimiter_of(first))
+            rows = [[cell.strip() for cell in row] for row in cells if any(row)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a CSV file in UTF-8: save it again as that.") from error
     except OSError as error:
