@@ -46,7 +46,8 @@ WARM_UP = (
     "“Warm-up” is ours: λ_t grows from 0 over VMT's first 5,000 iterations. With the paper's constant λ_t some seeds "
     "take one digit for another from the start and keep to it; see the page of VMT. Its length was chosen after "
     "looking at SVHN's test set, with two seeds. VMT with warm-up has 160,000 iterations on MNIST → MNIST-M, where it "
-    "was still gaining after 30,000, as its test set showed; after it, DIRT-T has 40,000 on tasks other than MNIST → SVHN."
+    "was still gaining after 30,000, as its test set showed; after it, DIRT-T has 40,000 on tasks other than "
+    "MNIST → SVHN."
 )
 LAST_MODEL = "The number is that of the last iteration of a phase on the whole test set: nothing is selected by it."
 FORTY_K = (
