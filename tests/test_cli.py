@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.own_data import vmt, write_blobs
+from vmt.cli.demo import what_came_of_it
 from vmt.cli.main import main
 from vmt.environment import commit
 
@@ -145,9 +146,25 @@ def test_a_demo_in_small(tmp_path: Path) -> None:
     assert (tmp_path / "demo" / "curves.png").exists()
     assert "source_only" in (tmp_path / "demo" / "report.html").read_text()
     assert (tmp_path / "demo" / "vmt" / "model.safetensors").exists()
+    assert done.stderr.count("The eager engine") <= 1, "three runs, and one word about how they are done"
     again = vmt("demo", "--iterations", 5, "--out", tmp_path / "demo")
     assert again.returncode == 0
     assert (tmp_path / "demo-2").is_dir(), "a second demo goes beside the first"
+
+
+@pytest.mark.parametrize(
+    ("low", "ours", "high", "words"),
+    [
+        (0.4, 0.85, 0.9, "closed 90% of the gap, without"),
+        (0.4, 0.4, 0.9, "closed 0% of the gap"),
+        (0.3, 0.5, 0.4, "is better than 90 iterations on target labels, without"),
+        (0.4, 0.3, 0.9, "is worse than source only"),
+        (0.5, 0.6, 0.5, "no gap to close: 90 iterations with target labels are no better than without"),
+    ],
+)
+def test_what_the_demo_says_is_true_after_few_iterations(low: float, ours: float, high: float, words: str) -> None:
+    table = {"source only": low, "VMT": 0.5, "VMT + DIRT-T": ours, "trained on target labels": high}
+    assert words in what_came_of_it(table, 90)
 
 
 def test_output_that_is_not_in_unicode(monkeypatch: pytest.MonkeyPatch) -> None:

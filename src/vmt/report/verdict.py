@@ -13,6 +13,10 @@ SEED = (
     "seed: train two or three more seeds before you rely on a small difference."
 )
 
+# What is said of runs by the tone of their verdicts.
+OF_ONE = {GOOD: "helped", WATCH: "is unsure", BAD: "failed", UNKNOWN: "has nothing to be compared with"}
+OF_SEVERAL = {**OF_ONE, WATCH: "are unsure", UNKNOWN: "have nothing to be compared with"}
+
 
 def points(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "−")
@@ -106,6 +110,8 @@ def gap(run: Record, gain: Mapping[str, Any], others: Sequence[Record]) -> list[
     if top is None or run.kind != "adapted" or gain["value"] <= 0 or top["value"] <= gain["base"]["value"]:
         return []
     closed = gain["value"] / (top["value"] - gain["base"]["value"])
+    if closed > 1:
+        return [f"That is more than a model trained on target labels has ({percent(top['value'])})."]
     way = f"{100 * closed:.0f}\u00a0% of the way"
     return [f"That is {way} to a model trained on target labels ({percent(top['value'])})."]
 
@@ -114,7 +120,11 @@ def without_labels(signs: Sequence[Sign]) -> list[str]:
     bad = sum(sign.level == BAD for sign in signs)
     watch = sum(sign.level == WATCH for sign in signs)
     low, high = wilson(0.85, 200)
-    told = "No sign is alarming" if not bad + watch else f"{bad} of the signs alarming, {watch} worth a look"
+    told = "No sign is alarming"
+    if bad + watch:
+        found = ((bad, "alarming"), (watch, "worth a look"))
+        signs_are = " and ".join(f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in found if count)
+        told = f"Of the signs {signs_are}"
     return [
         f"There are no labels for the target, so its accuracy is unknown. {told}: see the list of signs. Good signs "
         "rule out the known ways to fail; they do not prove that the classes are the right ones.",
@@ -148,15 +158,10 @@ def whole(runs: Sequence[Record], judged: Sequence[Mapping[str, Any]]) -> dict[s
         only = judged[adapted[0]]
         return {**only, "sentences": [*only["sentences"], *notes]}
     tones = [judged[i]["tone"] for i in adapted]
-    counts = {
-        "helped": tones.count(GOOD),
-        "are unsure": tones.count(WATCH),
-        "failed": tones.count(BAD),
-        "have nothing to be compared with": tones.count(UNKNOWN),
-    }
+    counts = {tone: tones.count(tone) for tone in OF_ONE if tone in tones}
     each = [f"{runs[i].method} in {runs[i].folder.name}: {judged[i]['headline']}" for i in adapted[:8]]
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    told = ", ".join(f"{count} {OF_ONE[tone] if count == 1 else OF_SEVERAL[tone]}" for tone, count in counts.items())
     if any(accuracy_of(runs[i]) for i in adapted):
         notes.append("Taking the best of several runs by this accuracy makes it look better than it is.")
-    tone = GOOD if counts["helped"] == len(adapted) else BAD if counts["failed"] == len(adapted) else UNKNOWN
+    tone = tones[0] if set(tones) in ({GOOD}, {BAD}) else UNKNOWN
     return {"headline": f"Of {len(adapted)} runs, {told}.", "tone": tone, "sentences": [*each, *notes]}

@@ -66,10 +66,10 @@ class Dispatches:
 
 
 class Progress:
-    """One bar per phase. Without ``show`` nothing is printed."""
+    """One bar per phase. Without ``show`` nothing is printed. Runs that share what was ``said`` do not say it again."""
 
-    def __init__(self, label: str = "", show: bool = True) -> None:
-        self.visible, self.label = show, label
+    def __init__(self, label: str = "", show: bool = True, said: set[str] | None = None) -> None:
+        self.visible, self.label, self.said = show, label, said
         self.bar: Any = None
 
     def start(self, phase: str, total: int, done: int = 0) -> None:
@@ -91,8 +91,12 @@ class Progress:
             self.bar.set_postfix({name: f"{value:.1%}" for name, value in known.items() if value is not None})
 
     def say(self, sentence: str) -> None:
+        if self.said is not None and sentence in self.said:
+            return
         if self.visible and sentence:
             tqdm.write(sentence, file=STDERR)
+        if self.said is not None:
+            self.said.add(sentence)
 
     def close(self) -> None:
         if self.bar is not None:
