@@ -113,6 +113,12 @@ def test_train_resume_load_predict_evaluate_export(here: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert main(["evaluate", str(run), "--test", str(source), *own]) == 0
     assert "of 30 samples" in capsys.readouterr().out
+    # A report says what is missing from it, and what to add.
+    for flags, words in (([], "--net mine.nets:make"), (own, '"origin":"the finished model"')):
+        assert main(["report", str(run), "-o", str(here / "r.html"), "--map", "none", *flags]) == 0
+        assert words in (here / "r.html").read_text()
+    assert main(["report", str(run), "-o", str(here / "r.html"), "--net", "mine.nets:dense"]) == 2
+    assert "no run here was trained with --net mine.nets:dense (theirs: mine.nets:make)" in capsys.readouterr().err
     rows = []
     for model, flags in ((run, own), (run / "model.onnx", []), (run / "model.pt2", [])):
         if flags == []:

@@ -15,6 +15,8 @@ from tests.own_data import write_blobs
 from tests.report_runs import NAMES, fabricate, train, write_pictures
 from vmt.cli.main import main
 from vmt.cli.own import load_own
+from vmt.report.signs import Sign
+from vmt.report.verdict import without_labels
 from vmt.run import read_run
 
 
@@ -196,6 +198,47 @@ def test_the_verdict(tmp_path: Path, lower: float, mine: float, words: str, tone
     assert gain["low"] < gain["value"] < gain["high"]
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "headline"),
+    [
+        ((0.82, 0.97), "Of 2 runs, 1 helped, 1 is unsure."),
+        ((0.82, 0.81, 0.2), "Of 3 runs, 2 are unsure, 1 failed."),
+        ((None, None), "Of 2 runs, 2 have nothing to be compared with."),
+        ((0.97, None), "Of 2 runs, 1 helped, 1 has nothing to be compared with."),
+    ],
+)
+def test_the_headline_of_several_runs(tmp_path: Path, accuracies: tuple[float | None, ...], headline: str) -> None:
+    fabricate(tmp_path / "runs" / "lower", "source_only", 0.8)
+    for i, accuracy in enumerate(accuracies):
+        fabricate(tmp_path / "runs" / str(i), accuracy=accuracy, lambda_t=float(i))
+    assert report(tmp_path / "r.html", tmp_path / "runs")[1]["verdict"]["headline"] == headline
+
+
+@pytest.mark.parametrize(
+    ("mine", "words"),
+    [
+        (0.85, "That is 50\u00a0% of the way to a model trained on target labels (90.0\u00a0%)."),
+        (0.94, "That is more than a model trained on target labels has (90.0\u00a0%)."),
+    ],
+)
+def test_the_way_to_the_upper_bound(tmp_path: Path, mine: float, words: str) -> None:
+    for method, accuracy in (("source_only", 0.8), ("vmt", mine), ("target_only", 0.9)):
+        fabricate(tmp_path / "runs" / method, method, accuracy)
+    assert words in report(tmp_path / "r.html", tmp_path / "runs")[1]["verdict"]["sentences"]
+
+
+@pytest.mark.parametrize(
+    ("signs", "words"),
+    [
+        (["good"], "No sign is alarming: see"),
+        (["bad", "good"], "Of the signs 1 is alarming: see"),
+        (["bad", "bad", "watch"], "Of the signs 2 are alarming and 1 is worth a look: see"),
+    ],
+)
+def test_signs_are_counted_in_words(signs: list[str], words: str) -> None:
+    assert words in without_labels([Sign(level, "") for level in signs])[0]
+
+
 def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) -> None:
     alone = report(tmp_path / "r.html", fabricate(tmp_path / "alone"))[1]["verdict"]
     assert "nothing to compare with" in alone["headline"]
@@ -246,7 +289,8 @@ def test_ten_thousand_pictures_fit_in_five_megabytes(tmp_path: Path) -> None:
     [
         (["nothing-here"], "is not the folder of a run"),
         (["RUN", "-o", "."], "is a folder"),
-        (["RUN", "-o", "missing/r.html"], "is not a folder"),
+        (["RUN", "-o", "missing/r.html"], "the folder missing does not exist: make it, or choose another."),
+        (["RUN", "-o", "letter.html/r.html"], "the folder letter.html is not a folder"),
         (["RUN", "-o", "letter.html"], "exists and is not a report"),
         (["RUN", "--samples", "0"], "give 1 or more"),
         (["BROKEN"], "cannot be read"),

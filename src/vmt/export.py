@@ -28,7 +28,7 @@ from vmt.errors import InputError
 from vmt.exported import EXTRA, FORMAT, INPUT, MISSING, OUTPUT, VERSION, from_bytes
 from vmt.model import Model
 from vmt.names import FORMATS, MOST_CHECKED, ONNX
-from vmt.train.checkpoint import write_atomically
+from vmt.train.checkpoint import check_folder, write_atomically
 
 TOLERANCE = 1e-4
 # The axes that are free, from the first on.
@@ -72,6 +72,7 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     format = format or path.suffix[1:]
     if format not in FORMATS:
         raise InputError(f"there is no export format {format!r}: choose one of {', '.join(FORMATS)}.")
+    check_folder(path)
     # The file runs on CPUs, and a GPU's rounding of convolutions is no fault of the file.
     network = copy.deepcopy(model.network).cpu()
     model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features)

@@ -19,6 +19,7 @@ from vmt.errors import InputError
 from vmt.exported import Exported, open_model
 from vmt.model import Model
 from vmt.names import FEW, PART
+from vmt.train.checkpoint import check_folder
 
 Row = tuple[str, int, str, list[float]]
 
@@ -123,6 +124,7 @@ def output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
+    check_folder(path)
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             yield file

@@ -12,7 +12,7 @@ from vmt.cli.train import load
 from vmt.errors import InputError
 from vmt.report import Options, gather, render
 from vmt.report.page import GENERATOR
-from vmt.train.checkpoint import write_atomically
+from vmt.train.checkpoint import check_folder, write_atomically
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_free(arguments.out)
     data = write_report(
         arguments.runs, arguments.out, map=arguments.map, samples=arguments.samples, data=arguments.data,
-        device=arguments.device,
+        device=arguments.device, nets=tuple(arguments.net),
     )  # fmt: skip
     verdict, size = data["verdict"], arguments.out.stat().st_size
     print(verdict["headline"])
@@ -45,8 +45,7 @@ def check_free(out: Path) -> None:
     """A report may be made anew; no other file is written over."""
     if out.is_dir():
         raise InputError(f"{out} is a folder: give -o the name of a file, for example {out / 'report.html'}.")
-    if not out.parent.is_dir():
-        raise InputError(f"{out.parent} is not a folder: make it, or choose another -o.")
+    check_folder(out)
     if out.exists() and f'content="{GENERATOR}"' not in out.read_text(encoding="utf-8", errors="replace")[:2000]:
         raise InputError(f"{out} exists and is not a report: choose another -o.")
 

@@ -10,6 +10,7 @@ import vmt
 from vmt.data import Task
 from vmt.errors import InputError
 from vmt.figures import phase_changes
+from vmt.nets.own import factory_name
 from vmt.report.curves import charts_for, curves_of, thinned
 from vmt.report.records import Record, find_runs, in_order, names_of, read_record, status_of
 from vmt.report.signs import signs_of
@@ -27,6 +28,7 @@ Loader = Callable[[DataSpec], Task]
 def gather(folders: Sequence[Path], load: Loader, options: Options, watch: Watcher) -> dict[str, Any]:
     """Read the runs, and look at their data with their models where both are there."""
     runs = in_order([read_record(folder) for folder in find_runs(folders)])
+    check_nets(runs, options.nets)
     groups: dict[str, list[int]] = {}
     for i, run in enumerate(runs):
         groups.setdefault(json.dumps(asdict(run.spec.data)), []).append(i)
@@ -46,6 +48,15 @@ def gather(folders: Sequence[Path], load: Loader, options: Options, watch: Watch
             if any(runs[i].written.get("fingerprint") not in (None, about["fingerprint"]) for i in members):
                 tasks[-1]["note"] = CHANGED
     return page_data(runs, tasks, details)
+
+
+def check_nets(runs: Sequence[Record], nets: Sequence[str]) -> None:
+    """Refuses a network that none of the runs has: it would be of no use, and perhaps another one was meant."""
+    own = {name for run in runs if (name := factory_name(run.spec.recipe.net)) is not None}
+    for net in nets:
+        if factory_name(net) is None or factory_name(net) not in own:
+            theirs = f"theirs: {', '.join(sorted(own))}" if own else "they have none of your own, so leave --net out"
+            raise InputError(f"no run here was trained with --net {net} ({theirs}).")
 
 
 def page_data(runs: Sequence[Record], tasks: list[dict[str, Any]], details: Sequence[dict[str, Any]]) -> dict[str, Any]:

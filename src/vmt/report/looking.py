@@ -1,6 +1,6 @@
 """What a trained network says about samples, and where its last hidden layer puts them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 from vmt.data import Preprocess, Task
 from vmt.errors import InputError
 from vmt.model import agreed, load
+from vmt.nets.own import factory_name
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
 from vmt.report.records import Record
@@ -36,20 +37,22 @@ class Seen:
     hidden: Floats
 
 
-def network_of(run: Record, task: Task, device: str) -> tuple[Staged, str]:
-    """The network of a run, and where it is from: its model or, while it is not finished, its last checkpoint."""
+def network_of(run: Record, task: Task, device: str, nets: Sequence[str] = ()) -> tuple[Staged, str]:
+    """The network of a run, and where it is from: its model or, while it is not finished, its last checkpoint. Of the
+    functions that build one, only those among ``nets`` are imported."""
+    recipe = run.spec.recipe
+    trusted = next((net for net in nets if factory_name(net) == factory_name(recipe.net)), None)
     if (run.folder / MODEL).is_file():
-        model = load(run.folder, device=device)
+        model = load(run.folder, trusted, device)
         if model.spec.shape != sample_shape(task) or len(model.classes) != len(task.classes):
             raise InputError("its model does not fit the data that are there now")
         return model.network, "the finished model"
     found = load_latest(run.folder / CHECKPOINTS)
     if found is None:
         raise InputError("it has neither a model nor a checkpoint yet")
-    recipe = run.spec.recipe
     method = recipe.build()
     # Not a function that only the run's own file names: importing it would run its code.
-    net = agreed(NetSpec(recipe.net, sample_shape(task), len(task.classes), recipe.net_options), None, run.folder)
+    net = agreed(NetSpec(recipe.net, sample_shape(task), len(task.classes), recipe.net_options), trusted, run.folder)
     state = build_state(method, net.build, sample_shape(task), recipe.config.seed, torch_device(device))
     state.restore_(Best(recipe.config.keep_best).take_from(found[0]))
     return predictor_of(method, state), f"the checkpoint at iteration {int(state.step):,}"

@@ -30,6 +30,8 @@ class Options:
     data: str | None = None
     """Folder of a task's files, if it is no longer where the run found it."""
     device: str = "auto"
+    nets: tuple[str, ...] = ()
+    """Functions that build networks of one's own, which may be imported: ``package.module:function``."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def study(
 def views(run: Record, task: Task, source: Domain, target: Domain, options: Options, watch: Watcher) -> Views | str:
     """What a run's network says about source and target; a sentence where there is none."""
     try:
-        network, origin = network_of(run, task, options.device)
+        network, origin = network_of(run, task, options.device, options.nets)
     except InputError as error:
         watch.advance(len(source) + len(target))
         return f"No pictures, map or confusion matrix for this run: {str(error).rstrip('.')}."

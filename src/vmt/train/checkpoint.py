@@ -49,14 +49,22 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns a full disk or a forbidden folder into a sentence."""
+    """Turns a full disk, a forbidden folder or one that is not there into a sentence."""
     try:
         yield
     except OSError as error:
+        check_folder(path)
         raise InputError(
-            f"{path} cannot be written ({error.strerror}): free space or choose another folder with --out; "
-            "what was saved before is still there."
+            f"{path} cannot be written ({error.strerror}): free space or choose another folder; what was saved before "
+            "is still there."
         ) from error
+
+
+def check_folder(path: Path) -> None:
+    """Refuses a file whose folder is not there."""
+    if not path.parent.is_dir():
+        what = "is not a folder" if path.parent.exists() else "does not exist"
+        raise InputError(f"{path} cannot be written, as the folder {path.parent} {what}: make it, or choose another.")
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any], step: int) -> None:

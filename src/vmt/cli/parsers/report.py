@@ -33,6 +33,13 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--samples", type=int, default=10_000, metavar="N", help="target samples to look at (default: 10000)"
     )
+    parser.add_argument(
+        "--net",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="package.module:function, for runs with a network of your own; may be given several times",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
     parser.set_defaults(run=Later("vmt.cli.report"))
