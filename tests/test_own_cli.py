@@ -133,10 +133,14 @@ def test_bad_own_data(tmp_path: Path, fault: str, says: str, capsys: pytest.Capt
         (["--image-size", 4], "5 pixels or more"),
         (["--channels", 2], "--channels"),
         (["digits", "--image-size", 8], "leave"),
+        (["--source"], "--target is missing: your own data need it beside --source."),
+        (["--target"], "--source is missing: your own data need it beside --target."),
     ],
 )
 def test_bad_flags(tmp_path: Path, flags: list[object], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     own = [] if "digits" in flags else ["--source", class_folders(tmp_path / "a", 3), "--target", tmp_path / "a"]
+    if flags[0] in ("--source", "--target"):  # one of the two alone
+        own = [tmp_path / "a"]
     assert vmt("train", *flags, *own) == 2
     assert says in capsys.readouterr().err
 

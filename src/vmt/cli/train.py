@@ -72,7 +72,10 @@ def go_on(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
 
 
 def check_data(data: DataSpec) -> None:
-    if data.task is None and (data.source is None or data.target is None):
+    for one, other in (("source", "target"), ("target", "source")):
+        if data.task is None and getattr(data, one) is not None and getattr(data, other) is None:
+            raise InputError(f"--{other} is missing: your own data need it beside --{one}.")
+    if data.task is None and data.source is None:
         raise InputError(f"name a task ({', '.join(TASKS)}), or give your own data with --source and --target.")
     if data.task is not None and (data.source or data.target):
         raise InputError(f"the task {data.task} has its own data: leave out --source and --target, or the task.")
