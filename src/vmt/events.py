@@ -1,8 +1,10 @@
 """What happens between steps."""
 
+from collections.abc import Iterator
+
 import torch
 
-from vmt.method import CopyRole, Phase
+from vmt.method import CopyRole, Method, Phase
 from vmt.state import State
 
 
@@ -11,6 +13,17 @@ def run_events(phase: Phase, state: State, step: int) -> None:
     for event in phase.events:
         if step % event.every == 0:
             copy_role(event.action, state)
+
+
+def never_refreshed(method: Method) -> Iterator[str]:
+    """A sentence for each event that happens only once, because its phase is over before it is due again."""
+    for phase in method.phases:
+        for event in phase.events:
+            if event.every >= phase.iterations:
+                yield (
+                    f"{phase.name} has {phase.iterations} iterations and an interval of {event.every}: it keeps the "
+                    f"{event.action.into} that it begins with to its end."
+                )
 
 
 @torch.no_grad()

@@ -43,7 +43,7 @@ class Recipe:
             *(self.dirt_t or {}).items(),
             ("target labels", self.target_labels),
         ):
-            if name in WEIGHTS and weight is not None and not 0 <= weight < math.inf:
+            if name in WEIGHTS and weight is not None and not callable(weight) and not 0 <= weight < math.inf:
                 raise InputError(f"the weight {name} is {weight}: give 0 or more.")
         settings = dict(self.settings)
         if (lr := settings.pop("lr", None)) is not None:

@@ -1,7 +1,6 @@
 """``vmt train``: start a run, or go on with one."""
 
 import argparse
-import inspect
 import json
 import shlex
 from collections.abc import Callable
@@ -16,20 +15,18 @@ from vmt.cli.parsers.train import DIRT_T, SETTINGS
 from vmt.data import TASKS, Task, load_task
 from vmt.errors import InputError
 from vmt.method import decay_for
-from vmt.methods import METHODS
 from vmt.model import agreed
 from vmt.nets.own import factory_name
 from vmt.nets.spec import NetSpec
-from vmt.recipes import PAPER, Recipe, recipe_for, with_settings
+from vmt.recipes import PAPER, Recipe, recipe_for
 from vmt.run import BEST, RUN, DataSpec, RunSpec, check_same_run, execute, read_run
+from vmt.settings import changed
 from vmt.train.config import Config
 from vmt.train.progress import STDOUT, Progress
 
 DATA = [field.name for field in fields(DataSpec)]
 CONFIG = [field.name for field in fields(Config)]
 METHOD = [*SETTINGS, *DIRT_T, "vat", "fresh_lambda", "method", "net", "instance_norm"]
-# Settings that DIRT-T takes over from the method before it.
-SHARED = ("lambda_t", "lambda_mix_t", "mix", "alpha", "radius", "xi", "vat", "fresh_lambda")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     spec, task, out = go_on(arguments) if resuming else begin(arguments)
     with closing(Progress()) as progress:  # or a bar would be drawn over the sentence that ends a run
         summary = execute(spec, task, out, resuming, progress)
-    print(sentence(summary), file=STDOUT)
+    print(sentence(summary, measured_on(spec)), file=STDOUT)
     if arguments.json:
         print(json.dumps(summary), file=STDOUT)
     return 0 if summary["finished"] or summary["given_up"] else 130
@@ -104,20 +101,10 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool,
         recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
     if net is not None:
         recipe = replace(recipe, net=net)
-    of_dirt_t = {name: asked.pop(name) for name in DIRT_T if name in asked}
-    if of_dirt_t and not dirt_t:
-        flag = next(iter(of_dirt_t)).replace("_", "-")
-        raise InputError(f"--{flag} is a setting of DIRT-T: add --dirt-t.")
-    refine = {name.removeprefix("dirt_t_"): value for name, value in of_dirt_t.items()}
-    takes = {*inspect.signature(METHODS[method]).parameters, "lr", "decay"}
-    shared = {name: value for name, value in asked.items() if dirt_t and name in SHARED}
-    for name in asked:
-        if name not in takes and name not in shared:
-            raise InputError(f"method {method} takes no --{name.replace('_', '-')}: it is a setting of other methods.")
     if "iterations" in asked and "decay" not in asked:
         # A run cut short would otherwise end with an average of its beginnings.
         asked["decay"] = decay_for(asked["iterations"])
-    return with_settings(recipe, {n: v for n, v in asked.items() if n in takes}, {**shared, **refine})
+    return changed(recipe, asked, lambda name: "--" + name.replace("_", "-"), "--dirt-t")
 
 
 def default_folder(spec: RunSpec) -> Path:
@@ -126,13 +113,20 @@ def default_folder(spec: RunSpec) -> Path:
     return Path("runs") / f"{name}-{spec.recipe.method}{refined}-{spec.recipe.config.seed}"
 
 
-def sentence(summary: dict[str, Any]) -> str:
+def measured_on(spec: RunSpec) -> str:
+    """What the accuracies of a run were measured on."""
+    if spec.data.task is None and spec.data.target_test is None and spec.recipe.build().reads_labels_of("target"):
+        return "the target samples it was trained on: give others with --target-test"
+    return "the target test set"
+
+
+def sentence(summary: dict[str, Any], where: str) -> str:
     """What came of a run, in words."""
     folder = shlex.quote(summary["run"])  # to be copied into a shell
     if not summary["finished"] and not summary["given_up"]:
         return f"Interrupted at iteration {summary['iterations']}; go on with: vmt train --resume {folder}"
     measured = {name: accuracy for name, accuracy in summary["phases"].items() if accuracy is not None}
-    lines = [f"{name}: {accuracy:.2%} on the target test set" for name, accuracy in measured.items()]
+    lines = [f"{name}: {accuracy:.2%} on {where}" for name, accuracy in measured.items()]
     if summary["collapsed"]:
         lines.append(f"Warning: {summary['collapsed']}")
     if best := summary["best"]:

@@ -16,7 +16,7 @@ from vmt.engine import make_engine
 from vmt.engine.precision import single_precision
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge
-from vmt.events import run_events
+from vmt.events import never_refreshed, run_events
 from vmt.method import Method, Phase
 from vmt.nets.staged import Staged
 from vmt.plan import trains_on
@@ -122,6 +122,8 @@ def train(
             progress.say(sentence)
     log.rewind(done := int(state.step))
     progress.say(f"{engine.why} Precision {chosen_precision(config, task)[1]}")
+    for sentence in never_refreshed(method):
+        progress.say(sentence)
     # An unlabelled target is watched through some of the samples it is trained on.
     target_seen = some(task.target_test or some(task.target.without_labels(), WATCHED), config.evaluate_samples)
     source_seen = task.source_test and some(task.source_test, config.evaluate_samples)
