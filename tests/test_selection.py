@@ -108,10 +108,49 @@ def test_select_ranks_two_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -
 def test_select_in_words(runs: Path) -> None:
     done = vmt("select", runs / "slow", runs / "kept", "--history")
     assert done.returncode == 0, done.stderr
-    assert "No target label has a part in it" in done.stdout
+    assert "No target label has a part in it" in " ".join(done.stdout.split())
     assert "target accuracy*" in done.stdout
     assert "* measured with target labels" in done.stdout
     assert "over time" in done.stdout
+
+
+@pytest.mark.parametrize("width", [80, 120, 300])
+def test_tables_fit_the_terminal(
+    runs: Path, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe is 80 wide. Whatever the width, every score of every look is there."""
+    monkeypatch.chdir(runs)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if width != 80:
+        monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["select", "slow", "kept", "--history"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= width
+    heads = [line.split() for line in said.splitlines() if line.startswith("#")]
+    assert (len(heads) == 1) == (width == 300), "one table where there is room"
+    assert {name for head in heads for name in head} >= {"run", "iteration", *VALIDATORS}
+    for look in looks_of(Path("kept")):
+        assert {f"{score:.4f}" for score in look["validators"].values()} <= set(said.split())
+
+
+def test_a_long_path_is_cut_where_it_says_least(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deep = runs.joinpath(*["..", runs.name] * 8)
+    assert main(["select", str(deep / "slow"), str(deep / "kept")]) == 0
+    table = capsys.readouterr().out.split("\n\n")[1]
+    rows = table.splitlines()[1:]
+    assert all("  …" in row and len(row) <= 80 for row in rows)
+    assert {row.split()[1].rsplit("/", 1)[1] for row in rows} == {"slow", "kept"}
+
+
+def test_runs_of_different_data_are_told_apart_first(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the ranking, and once."""
+    assert main(["select", str(runs / "slow"), str(runs / "kept")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    words = "These runs are on different data, 2 kinds of it: scores compare within one kind only."
+    assert said.count(words) == 1
+    assert said.index(words) < said.index("# run iteration")
+    assert main(["select", str(runs / "slow")]) == 0
+    assert "different data" not in capsys.readouterr().out
 
 
 def test_without_labels_there_is_no_accuracy(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

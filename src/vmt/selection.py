@@ -91,13 +91,17 @@ def names(looks: Sequence[Look]) -> list[str]:
     return [name for name in VALIDATORS if any(look.scores.get(name) is not None for look in looks)]
 
 
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def agreement(histories: Sequence[History]) -> dict[str, Any]:
     """Rank correlations of the validators with each other and, where there are labels, with the accuracy."""
     over = models(histories)
-    what = f"{len(over)} models"
+    what = counted(len(over), "model")
     if len(over) < ENOUGH_MODELS:
         over = [look for history in histories for look in history.looks]
-        what = f"{len(over)} looks of {len(histories)} run{'s' if len(histories) > 1 else ''}"
+        what = f"{counted(len(over), 'look')} of {counted(len(histories), 'run')}"
     values = {name: [look.scores.get(name) for look in over] for name in names(over)}
     accuracy = [look.accuracy for look in over]
     known = any(value is not None for value in accuracy)
@@ -109,12 +113,20 @@ def agreement(histories: Sequence[History]) -> dict[str, Any]:
     }
 
 
+def incomparable(histories: Sequence[History]) -> str | None:
+    """Why the scores of these runs should not be held against each other, if there is a reason."""
+    kinds = len({history.data[0] for history in histories})
+    if kinds > 1:
+        return f"These runs are on different data, {kinds} kinds of it: scores compare within one kind only."
+    if len({history.data[1] for history in histories}) > 1:
+        return "These runs were validated on different numbers of samples: bnm and snd do not compare."
+    return None
+
+
 def warnings(histories: Sequence[History]) -> Iterator[str]:
     """What makes a ranking less than it seems."""
-    if len({history.data[0] for history in histories}) > 1:
-        yield "the runs are on different data: their scores do not compare."
-    elif len({history.data[1] for history in histories}) > 1:
-        yield "the runs were validated on different numbers of samples: bnm and snd do not compare."
+    if doubt := incomparable(histories):
+        yield doubt
     for history in histories:
         last = history.looks[-1]
         if history.collapsed:

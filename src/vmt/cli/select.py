@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from vmt.cli.columns import Column, across, filled, fitted, shortened, terminal_width
 from vmt.errors import InputError
-from vmt.selection import History, Look, agreement, models, names, ranked, read_history, warnings
+from vmt.selection import History, Look, agreement, incomparable, models, names, ranked, read_history, warnings
 from vmt.validators import VALIDATORS, check_name
 
 
@@ -19,22 +20,35 @@ def run(arguments: argparse.Namespace) -> int:
     order, agree, warned = ranked(models(histories), by), agreement(histories), [*left_out, *warnings(histories)]
     if arguments.json:
         looks = {h.looks[0].run: [asdict(look) for look in h.looks] for h in histories}
-        ranking = [asdict(look) for look in order]
-        print(json.dumps({"by": by, "ranking": ranking, "agreement": agree, "warnings": warned, "looks": looks}))
+        best_first = [asdict(look) for look in order]
+        print(json.dumps({"by": by, "ranking": best_first, "agreement": agree, "warnings": warned, "looks": looks}))
         return 0
-    print(f"Ranked by {by}, {VALIDATORS[by].text} (higher is better). No target label has a part in it.\n")
-    print(table(order, by, numbered=True))
-    if arguments.history:
-        for history in histories:
-            print(f"\n{history.looks[0].run} over time:\n" + table(history.looks, by))
+    width = terminal_width()
+    doubt = incomparable(histories)
+    measures = VALIDATORS[by].text
+    say(f"Ranked by {by}, {measures} (higher is better). No target label has a part in it.", width)
+    say(doubt or "", width)
+    print("\n" + ranking(order, by, width))
     if any(look.accuracy is not None for look in order):
-        print("\n* measured with target labels, which these runs happen to have; it decides nothing here.")
-    print("\n".join(["", *(f"Warning: {sentence}" for sentence in warned), *advice(order, histories, by)]))
+        print()
+        say("* measured with target labels, which these runs happen to have; it decides nothing here.", width)
+    for history in histories if arguments.history else ():
+        print(f"\n{history.looks[0].run} over time:\n\n" + over_time(history.looks, by, width))
+    print()
+    for sentence in [*(f"Warning: {each}" for each in warned if each != doubt), *advice(order, histories, by)]:
+        say(sentence, width)
+    print()
     if agree["enough"]:
-        print(f"\nHow the validators agree: rank correlations over {agree['over']}.\n{matrix(agree)}")
+        say(f"How the validators agree: rank correlations over {agree['over']}.", width)
+        print("\n" + matrix(agree, width))
     else:
-        print(f"\nHow the validators agree cannot be said from {agree['over']}.")
+        say(f"How the validators agree cannot be said from {agree['over']}.", width)
     return 0
+
+
+def say(sentence: str, width: int) -> None:
+    if sentence:
+        print(filled(sentence, width))
 
 
 def read_all(folders: Iterable[Path]) -> tuple[list[History], list[str]]:
@@ -57,18 +71,40 @@ def check_known(by: str, histories: Sequence[History]) -> None:
         raise InputError(f"no look of these runs has {by}: choose with --by one of {', '.join(known)}.")
 
 
-def table(looks: Sequence[Look], by: str, numbered: bool = False) -> str:
-    """One line for each look: the score that ranks, then the others, then, apart, the accuracy if it is known."""
-    columns = [by, *(name for name in names(looks) if name != by)]
-    labelled = any(look.accuracy is not None for look in looks)
-    head = ["#" if numbered else "", "run", "iteration", *columns, "alarm", *(["target accuracy*"] if labelled else [])]
-    rows = [head]
-    for place, look in enumerate(looks, 1):
-        cells = [str(place) if numbered else "", look.run, str(look.step)]
-        cells += [number(look.scores.get(name)) for name in columns]
-        cells += ["yes" if look.alarm else "", *([number(look.accuracy)] if labelled else [])]
-        rows.append(cells)
-    return aligned(rows, left=2)
+def ranking(looks: Sequence[Look], by: str, width: int) -> str:
+    """One line for each model: where it is, the score that ranks, what speaks against it, then the other scores."""
+    place = Column("#", [str(place) for place in range(1, len(looks) + 1)])
+    rest = [steps(looks), *ranked_by(looks, by)]
+    room = width - across([place, Column("", []), *rest])
+    runs = Column("run", [shortened(look.run, max(room, len("run") + 12)) for look in looks], words=True)
+    return fitted(place, [runs, *rest, *other_scores(looks, by)], width)
+
+
+def over_time(looks: Sequence[Look], by: str, width: int) -> str:
+    """One line for each look at a run."""
+    return fitted(steps(looks), [*ranked_by(looks, by), *other_scores(looks, by)], width)
+
+
+def steps(looks: Sequence[Look]) -> Column:
+    return Column("iteration", [str(look.step) for look in looks])
+
+
+def ranked_by(looks: Sequence[Look], by: str) -> list[Column]:
+    """The score that ranks; alarms and, though it decides nothing, the accuracy where there are any."""
+    columns = [scores_of(looks, by)]
+    if any(look.alarm for look in looks):
+        columns.append(Column("alarm", ["yes" if look.alarm else "" for look in looks]))
+    if any(look.accuracy is not None for look in looks):
+        columns.append(Column("target accuracy*", [number(look.accuracy) for look in looks]))
+    return columns
+
+
+def other_scores(looks: Sequence[Look], by: str) -> list[Column]:
+    return [scores_of(looks, name) for name in names(looks) if name != by]
+
+
+def scores_of(looks: Sequence[Look], name: str) -> Column:
+    return Column(name, [number(look.scores.get(name)) for look in looks])
 
 
 def advice(order: Sequence[Look], histories: Sequence[History], by: str) -> list[str]:
@@ -85,24 +121,14 @@ def advice(order: Sequence[Look], histories: Sequence[History], by: str) -> list
     return said
 
 
-def matrix(agree: dict[str, Any]) -> str:
-    found = agree["validators"]
-    rows = [["", *found]]
-    rows += [[a, *(number(value, 2) for value in row.values())] for a, row in found.items()]
+def matrix(agree: dict[str, Any], width: int) -> str:
+    """Validators against validators and, where it is known, the accuracy."""
+    found, rows = agree["validators"], dict(agree["validators"])
     if agree["accuracy"] is not None:
-        rows.append(["target accuracy*", *(number(value, 2) for value in agree["accuracy"].values())])
-    return aligned(rows)
+        rows["target accuracy*"] = agree["accuracy"]
+    columns = [Column(name, [number(row[name], 2) for row in rows.values()]) for name in found]
+    return fitted(Column("", list(rows), words=True), columns, width)
 
 
 def number(value: float | None, digits: int = 4) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Columns of equal width: ``left`` of them begin at the left, the numbers after them end at the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        sides = zip(row, widths, [str.ljust] * left + [str.rjust] * (len(row) - left), strict=True)
-        lines.append("  ".join(place(cell, width) for cell, width, place in sides).rstrip())
-    return "\n".join(lines)
