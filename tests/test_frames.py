@@ -79,7 +79,7 @@ def test_columns_of_several_types(moved: tuple[Array, NDArray[np.int64], Array])
     with pytest.raises(InputError, match="the source has two columns called 'a'"):
         vmt.data.domain(Twice(), name="the source")
     with pytest.raises(InputError, match="y of the source has values of type <U1: number the classes from 0"):
-        vmt.adapt((xs, np.array(["u", "v"])[y]), xs, **FEW)
+        vmt.data.domain(xs, np.array(["u", "v"])[y], name="the source")
     assert repr(samples) == "<domain the source: 120 samples of shape (3,), without labels>"
     with pytest.raises(InputError, match="first: sample 1, column 'count'"):
         vmt.data.domain(Frame({**columns, "count": np.array([1, np.nan] * 60, object)}), name="the source")
@@ -118,7 +118,13 @@ def test_what_is_no_array(moved: tuple[Array, NDArray[np.int64], Array]) -> None
         ({"method": "Co-DA"}, r"no method 'Co-DA' \(perhaps co_da\?\)"),
         ({"method": "dirt_t"}, "DIRT-T comes after one of them"),
         ({"method": vmt.methods.dann}, r"pass a name such as 'vada', or a value such as vmt.methods.vada\(\)"),
-        ({"lambda_t": 0.1}, r"'lambda_t' is a setting of the method.*vmt.methods.vmt\(lambda_t=…\)"),
+        ({"method": vmt.methods.vmt(), "lambda_t": 0.1}, r"lambda_t is for a method by its name.*vmt\(lambda_t=…\)"),
+        ({"method": vmt.methods.vmt(), "dirt_t": True}, r"dirt_t=True is for a method by its name"),
+        ({"dirt_t": "yes"}, "dirt_t is 'yes': give True or False"),
+        ({"lamda_t": 0.1}, r"no setting 'lamda_t' \(perhaps lambda_t\?\)"),
+        ({"iteration": 5}, r"no setting 'iteration' \(perhaps iterations\?\)"),
+        ({"method": "dann", "lambda_t": 0.1}, "method dann takes no lambda_t: it is a setting of other methods"),
+        ({"beta": 0.1}, "beta is a setting of DIRT-T: add dirt_t=True"),
         ({"net": nn.Linear(3, 2)}, "net is a Linear: pass a function"),
         ({"resume": True}, "name its folder with out="),
         ({"batchsize": 8}, r"no setting 'batchsize' \(perhaps batch_size\?\)"),

@@ -16,6 +16,7 @@ from vmt.begun import begin_or_go_on, record_of
 from vmt.data import Domain, Task, domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits, in_order_of
+from vmt.data.labels import classes_in, numbered
 from vmt.defaults import LONGEST, defaults_for, looks_for
 from vmt.errors import InputError, whole
 from vmt.method import Method
@@ -23,6 +24,7 @@ from vmt.model import OWN_MODULE, Model
 from vmt.nets.own import builder
 from vmt.nets.spec import NetSpec
 from vmt.run import MODEL
+from vmt.settings import changed, every_setting
 from vmt.train.claim import claimed
 from vmt.train.config import Config, torch_device
 from vmt.train.loop import Outcome, train
@@ -44,12 +46,13 @@ def adapt(
     net_options: dict[str, Any] | None = None,
     classes: Sequence[str] | None = None,
     iterations: int | None = None,
+    dirt_t: bool = False,
     seed: int = 0,
     device: str = "auto",
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
-    **config: Any,
+    **settings: Any,
 ) -> Model:
     """Train a classifier for an unlabelled target domain from a labelled source domain.
 
@@ -57,31 +60,39 @@ def adapt(
     ----------
     source
         Samples and labels: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F). Columns of data frames
-        are found by their names, in the target and when predicting.
+        are found by their names, in the target and when predicting. Labels are class numbers from 0, or names.
     target
         Samples of the target, of the same kind and value range. No labels are needed.
     method
         The name of a method, for settings that suit the kind of samples (:func:`vmt.defaults.defaults_for`), as on the
-        command line; or a value such as ``vmt.methods.vmt(lambda_t=0.06)``, which is taken as it is. For a method that
-        trains on target labels, pass ``target=(x, y)``.
+        command line; or a value such as ``vmt.methods.vmt(lambda_t=0.06)``, which is taken as it is. To change some
+        settings and keep the others, pass the name, and those as ``settings``. For a method that trains on target
+        labels, pass ``target=(x, y)``.
     target_test
         Labelled target samples, if there are any, to follow the accuracy on; never trained on.
     target_labels, target_label_weight
-        Labels of some target samples, −1 for all others, to train on as well, and the weight of their cross-entropy.
+        Labels of some target samples, −1 or an empty name for all others, to train on as well, and the weight of their
+        cross-entropy.
     net
         A name that ``vmt train --net`` takes, or a function that builds any ``nn.Module`` (what becomes of it:
         :func:`vmt.nets.from_module`). By default the MLP for vectors and a CNN for images: the paper's small one on a
         GPU, a thin one on a CPU.
+    classes
+        Names of the classes, in the order of their numbers. Where labels are names, they are in alphabetical order
+        unless it is given here.
     iterations
         Length of the method's first phase.
+    dirt_t
+        Whether to refine with DIRT-T afterwards, for as many iterations.
     out, resume
         A folder for model, log and checkpoints, and whether to go on from what is there, with the same data and
         settings. Ctrl-C and ``kill`` save first and end in ``KeyboardInterrupt``.
-    config
-        Any further field of :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``. With
-        ``keep_best="ami_source"`` the model is the best one by that validator, not the last; ``about["best"]`` says of
-        which iteration and with which score. It is then looked at every ``evaluate_every`` iterations, by default six
-        times in a phase or more.
+    settings
+        Settings of the method, for example ``lambda_t=0.1`` or ``lr=1e-3``, and of DIRT-T (``beta``, ``interval``,
+        ``dirt_t_iterations``), by the names that ``vmt train`` has for them. And any further field of
+        :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``. With ``keep_best="ami_source"``
+        the model is the best one by that validator, not the last; ``about["best"]`` says of which iteration and with
+        which score. It is then looked at every ``evaluate_every`` iterations, by default six times in a phase or more.
 
     Examples
     --------
@@ -99,22 +110,23 @@ def adapt(
     >>> model.evaluate(xt, ys).accuracy > 0.9
     True
     """
-    check_arguments(method, net, out, resume, config)
+    config, asked = sorted_out(settings)
+    check_arguments(method, net, out, resume, asked, dirt_t)
     iterations = None if iterations is None else whole(iterations, "iterations")
-    labelled = as_domain(source, "the source")
-    unlabelled = as_domain(target, "the target", labelled.features)
+    classes = classes_in(labels_of(source)) if classes is None else classes
+    labelled = as_domain(source, "the source", classes=classes)
+    unlabelled = as_domain(target, "the target", labelled.features, classes)
     check_digits(samples_of(source), samples_of(target), labelled.features)
-    task = make_task(
-        labelled,
-        unlabelled,
-        target_test=None if target_test is None else as_domain(target_test, "the target test set", labelled.features),
-        target_labelled=None if target_labels is None else labelled_part(unlabelled, target_labels),
-        classes=classes,
-    )
+    test = known = None
+    if target_test is not None:
+        test = as_domain(target_test, "the target test set", labelled.features, classes)
+    if target_labels is not None:
+        known = labelled_part(unlabelled, numbered(target_labels, classes, "the target", partly=True))
+    task = make_task(labelled, unlabelled, target_test=test, target_labelled=known, classes=classes)
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device, DEFAULT_ITERATIONS)
     if isinstance(method, str):
         wanted = chosen if iterations is None else dataclasses.replace(chosen, iterations=iterations)
-        method = wanted.recipe(method).build()
+        method = changed(wanted.recipe(method, dirt_t), asked).build()
     else:
         method = method.with_iterations(iterations)
     if target_labels is not None:
@@ -126,19 +138,19 @@ def adapt(
     folder = None if out is None else Path(out)
     if config.get("keep_best"):  # with the interval of a long run, a short one has but one model to choose from
         config.setdefault("evaluate_every", looks_for(method.phases[0].iterations))
-    settings = Config(seed=seed, device=device, **config)
+    carried_out = Config(seed=seed, device=device, **config)
     torch_device(device)  # refused before anything is written
     with claimed(folder) if folder is not None else nullcontext(), closing(Progress(method.name, progress)) as bar:
         if folder is not None:
-            begin_or_go_on(folder, record_of(task, method, spec, settings), resume)
-        outcome = train(task, method, build, settings, folder, resume, bar)
+            begin_or_go_on(folder, record_of(task, method, spec, carried_out), resume)
+        outcome = train(task, method, build, carried_out, folder, resume, bar)
     if not outcome.finished and not outcome.given_up:
         # The loop ends politely on Ctrl-C and kill; half a training must not pass for a whole one.
         how = "" if folder is None else f"; go on with out={str(folder)!r}, resume=True"
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {method.iterations}{how}")
     if outcome.notes.collapsed and not progress:  # else it was said beside the bar
         warnings.warn(outcome.notes.collapsed, stacklevel=2)
-    model = model_of(outcome, method, spec, task, task.source.features, settings.keep_best)
+    model = model_of(outcome, method, spec, task, task.source.features, carried_out.keep_best)
     if folder is not None:
         model.save(folder / MODEL)
     return model
@@ -157,13 +169,13 @@ def model_of(
     return Model(network, spec, task.preprocess, task.classes, about, tuple(features))
 
 
-def as_domain(samples: Any, name: str, features: Sequence[str] = ()) -> Domain:
+def as_domain(samples: Any, name: str, features: Sequence[str] = (), classes: Sequence[str] | None = None) -> Domain:
     """Samples, or samples and labels, as a domain; a data frame with the columns of the source in its order."""
     if isinstance(samples, Domain):
         return samples
     if isinstance(samples, tuple) and len(samples) != 2:
         raise InputError(f"{name} is a tuple of {len(samples)}: pass (samples, labels).")
-    y = samples[1] if isinstance(samples, tuple) else None
+    y = numbered(labels_of(samples), classes, name)
     return domain(in_order_of(samples_of(samples), features, name, "the source"), y, name=name)
 
 
@@ -171,23 +183,40 @@ def samples_of(samples: Any) -> Any:
     return samples[0] if isinstance(samples, tuple) else samples
 
 
-def check_arguments(method: Any, net: Any, out: Any, resume: bool, config: Mapping[str, Any]) -> None:
+def labels_of(samples: Any) -> Any:
+    return samples[1] if isinstance(samples, tuple) and len(samples) == 2 else None
+
+
+def sorted_out(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of Config, and settings of a method; what is neither is refused."""
+    fields, known = {field.name for field in dataclasses.fields(Config)}, every_setting()
+    if strange := sorted(settings.keys() - fields - known):
+        near = get_close_matches(strange[0], [*fields, *known, *inspect.signature(adapt).parameters], n=1)
+        hint = f" (perhaps {near[0]}?)" if near else ""
+        raise InputError(
+            f"there is no setting {strange[0]!r}{hint}: adapt takes its own arguments, those of Config and those of "
+            "the method."
+        )
+    config = {name: value for name, value in settings.items() if name in fields}
+    return config, {name: value for name, value in settings.items() if name not in fields}
+
+
+def check_arguments(method: Any, net: Any, out: Any, resume: bool, asked: Mapping[str, Any], dirt_t: bool) -> None:
     """Refuses what would fail deep inside, or be passed over."""
+    if not isinstance(dirt_t, bool):
+        raise InputError(f"dirt_t is {dirt_t!r}: give True or False.")
     if isinstance(method, str):
         methods.named(method)
     elif not isinstance(method, Method):
         raise InputError(f"method is {method!r}: pass a name such as 'vada', or a value such as vmt.methods.vada().")
+    elif dirt_t:
+        raise InputError("dirt_t=True is for a method by its name: pass method=vmt.methods.dirt_t(the method).")
+    elif asked:
+        name = next(iter(asked))
+        raise InputError(
+            f"{name} is for a method by its name: set it where the method is made, vmt.methods.vmt({name}=…)."
+        )
     if isinstance(net, nn.Module):
         raise InputError(f"net is a {type(net).__name__}: pass a function that builds it, net=lambda: ….")
     if resume and out is None:
         raise InputError("resume=True has no run to go on with: name its folder with out=.")
-    fields = {field.name for field in dataclasses.fields(Config)}
-    if strange := sorted(set(config) - fields):
-        if strange[0] in inspect.signature(methods.vmt).parameters:
-            value = f"vmt.methods.vmt({strange[0]}=…)"
-            raise InputError(f"{strange[0]!r} is a setting of the method, not of adapt: pass method={value}.")
-        near = get_close_matches(strange[0], fields, n=1)
-        hint = f" (perhaps {near[0]}?)" if near else ""
-        raise InputError(
-            f"there is no setting {strange[0]!r}{hint}: adapt takes its own arguments and those of Config."
-        )

@@ -19,6 +19,7 @@ from vmt.api import model_of
 from vmt.data import domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits
+from vmt.data.labels import UNKNOWN
 from vmt.defaults import Defaults, defaults_for, interval_for, looks_for
 from vmt.errors import InputError
 from vmt.method import Method
@@ -31,8 +32,6 @@ from vmt.train.config import Config, torch_device
 from vmt.train.loop import train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
-
-UNKNOWN = ("-1", "-1.0", "nan", "None", "")
 
 
 class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from vmt.data import Domain, Preprocess, domain
 from vmt.data.frames import in_order_of
+from vmt.data.labels import numbered
 from vmt.data.ranges import check_range
 from vmt.engine.precision import single_precision
 from vmt.errors import InputError
@@ -81,7 +82,10 @@ class Model:
         return result
 
     def evaluate(self, x: Any, y: Any) -> Judgement:
-        """Accuracy, accuracy per class, shares of predicted classes and mean entropy on labelled samples."""
+        """Accuracy, accuracy per class, shares of predicted classes and mean entropy on labelled samples.
+
+        Labels are class numbers, or names of ``classes``.
+        """
         return judge(self.network, self._samples(x, y), self.preprocess)
 
     def to(self, device: str | torch.device) -> "Model":
@@ -89,6 +93,7 @@ class Model:
         return self
 
     def _samples(self, x: Any, y: Any) -> Domain:
+        y = numbered(y, self.classes, "the input")
         samples = domain(in_order_of(x, self.features, "the input", "the model"), y, name="the input")
         if samples.is_images != (self.preprocess.size is not None):
             kinds = ("vectors", "images") if self.preprocess.size is None else ("images", "vectors")

@@ -16,6 +16,7 @@ from vmt.data.domain import Domain
 from vmt.data.files import kind_of
 from vmt.data.folders import class_name, few
 from vmt.data.frames import check_digits
+from vmt.data.labels import in_order
 from vmt.data.parts import Part, Reading, read_parts
 from vmt.data.tables import LABEL, TABLES, columns_of
 from vmt.data.task import Task, make_task
@@ -152,10 +153,7 @@ def class_names(part: Part) -> tuple[str, ...] | None:
     assert part.y is not None
     if not _is_names(part.y):
         return None
-    names = {class_name(name) for name in part.y.tolist()}
-    # 10 comes after 9.
-    by_number = all(name.isdecimal() for name in names)
-    return tuple(sorted(names, key=lambda name: (int(name) if by_number else 0, name)))
+    return in_order(part.y.tolist())
 
 
 def numbered(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
