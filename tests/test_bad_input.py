@@ -141,7 +141,8 @@ def unwritable_folder(folder: Path) -> tuple[list[object], list[str]]:
     source, target = write_blobs(folder)
     # A file where a folder is needed cannot be written into, not even by root.
     (folder / "file").write_text("")
-    return ["train", "--source", source, "--target", target, "--out", folder / "file" / "run"], ["file", "--out"]
+    said = [str(folder / "file" / "run"), f"{folder / 'file'} is a file: choose a folder"]
+    return ["train", "--source", source, "--target", target, "--out", folder / "file" / "run"], said
 
 
 def resume_with_another_seed(folder: Path) -> tuple[list[object], list[str]]:

@@ -62,9 +62,13 @@ def writing(path: Path) -> Iterator[None]:
 
 def check_folder(path: Path) -> None:
     """Refuses a file whose folder is not there."""
-    if not path.parent.is_dir():
-        what = "is not a folder" if path.parent.exists() else "does not exist"
-        raise InputError(f"{path} cannot be written, as the folder {path.parent} {what}: make it, or choose another.")
+    folder = path.parent
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{path} cannot be written, as {folder} is a file: choose a folder.")
+    if not folder.exists():
+        raise InputError(
+            f"{path} cannot be written, as the folder {folder} does not exist: make it, or choose another."
+        )
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any], step: int) -> None:
