@@ -11,7 +11,6 @@
 __version__ = "0.1.0"
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from vmt.errors import InputError
@@ -48,8 +47,12 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:  # vmt.methods, vmt.data …
-        return import_module(f"{__name__}.{name}")
+    inside = f"{__name__}.{name}"
+    try:
+        return import_module(inside)  # vmt.methods, vmt.data …
+    except ModuleNotFoundError as error:
+        if error.name != inside:
+            raise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
