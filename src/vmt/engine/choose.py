@@ -50,7 +50,7 @@ def make_engine(
 def by_itself(device: torch.device, iterations: int | None, say: Say) -> tuple[str, Prepare, str]:
     """The engine that suits the device and the length of the run."""
     if device.type != "cuda":
-        why = f"The eager engine: compiling takes minutes on a {device.type} device and hardly makes a step faster."
+        why = f"The eager engine: on a {device.type} compiling hardly pays."
         return "eager", eager(why), why
     if iterations is not None and iterations < WORTH_COMPILING:
         why = (
