@@ -85,9 +85,11 @@ def test_a_table_to_a_model(tmp_path: Path) -> None:
     for name, shift in (("a.csv", 0), ("b.csv", 1)):
         rows = "".join(f"{i % 7 + shift},{i % 3},{'да' if i % 2 else 'no way'}\n" for i in range(40))
         (tmp_path / name).write_text("x,z,answer\n" + rows, encoding="utf-8")
-    flags = ["--label", "answer", "--out", tmp_path / "run", "--iterations", 3, "--batch-size", 8]
+    flags = ["--label", "answer", "--out", tmp_path / "run", "--iterations", 20, "--batch-size", 8, "--dirt-t"]
     assert vmt("train", "--source", tmp_path / "a.csv", "--target", tmp_path / "b.csv", *flags) == 0
     assert tuple(load(tmp_path / "run").classes) == ("no way", "да")
+    refine = json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]["dirt_t"]
+    assert (refine["iterations"], refine["interval"]) == (20, 2), "DIRT-T is as long as the method before it"
 
 
 def bad_target(folder: Path, fault: str) -> None:

@@ -62,9 +62,10 @@ def size_from(sides: Sequence[int] | None) -> tuple[int, int] | None:
     return sides[0], sides[-1]
 
 
-def own_recipe(task: Task, method: str, with_dirt_t: bool, device: str) -> Recipe:
-    """Sensible settings for data that no recipe knows."""
+def own_recipe(task: Task, method: str, with_dirt_t: bool, device: str, iterations: int | None = None) -> Recipe:
+    """Sensible settings for data that no recipe knows, and a run of this length."""
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device)
+    chosen = chosen if iterations is None else replace(chosen, iterations=iterations)
     every = looks_for(chosen.iterations)
     # A second thread hardly helps so thin a network, and on a busy machine it makes a run several times slower.
     config = Config(evaluate_every=every, checkpoint_every=every, threads=1 if chosen.net == "tiny" else 0)

@@ -96,7 +96,7 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool,
     if data.task == "digits" or in_paper:
         recipe = recipe_for(str(data.task), method, in_paper if instance_norm is None else instance_norm, dirt_t)
     else:
-        recipe = own_recipe(task, method, dirt_t, device)
+        recipe = own_recipe(task, method, dirt_t, device, asked.get("iterations"))
     if instance_norm is not None:
         recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
     if net is not None:
