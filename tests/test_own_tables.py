@@ -240,7 +240,7 @@ def test_true_and_false_are_one_and_zero(tmp_path: Path) -> None:
         2, ("grown", "height"), None
     )
     (_, sample), (_, fault) = predicted_on
-    assert (list(sample), fault) == ([1, 1.5], "'yes' instead of a number")
+    assert (list(sample), fault) == ([1, 1.5], "'yes' instead of a number in the column 'grown'")
 
 
 @pytest.mark.parametrize("cell", ["nan", "inf", "NA", ""])

@@ -129,7 +129,7 @@ def test_rows_on_standard_input(models: Path) -> None:
     done = predict(models / "table.safetensors", "-", given=b"height,width\n5,1\nx,2\n\nnan,3\n6,2\n")
     assert done.returncode == 0
     assert [row["index"] for row in rows_of(done.stdout)] == ["0", "3"]
-    assert "index 1 of standard input ('x' instead of a number)" in done.stderr.decode()
+    assert "index 1 of standard input ('x' instead of a number in the column 'height')" in done.stderr.decode()
     assert "not finite" in done.stderr.decode()
 
 

@@ -82,7 +82,8 @@ class Table:
             if len(row) != len(header):
                 yield place, f"{len(row)} cells instead of {len(header)}"
             elif None in values:
-                yield place, f"{cells[values.index(None)]!r} instead of a number"
+                bad = values.index(None)
+                yield place, f"{cells[bad]!r} instead of a number in the column {header[places[bad]]!r}"
             else:
                 sample = np.array(values, np.float32)
                 yield place, sample if np.isfinite(sample).all() else "a value that is not finite"
