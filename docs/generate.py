@@ -131,8 +131,9 @@ def passed_on(each: Pass, update: Update) -> str:
 def command_pages() -> str:
     parts = [
         "# The command line",
-        "`vmt COMMAND --help` prints the same, and `vmt --version` the version. Bad input ends in one sentence and "
-        "exit code 2, a GPU that fails in one and exit code 1; Ctrl-C and `kill` save first, with exit code 130.",
+        "`vmt COMMAND --help` prints the same, and `vmt --version` the version; `python -m vmt` is the same command.\n"
+        "Bad input ends in one sentence and exit code 2, a GPU that fails in one and exit code 1; Ctrl-C and `kill`\n"
+        "save first, with exit code 130.",
         *commands(build_parser()),
     ]
     return "\n\n".join(parts) + "\n"
