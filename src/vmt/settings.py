@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vmt.defaults import interval_for
 from vmt.errors import InputError, whole
 from vmt.method import Adam, Average
 from vmt.methods import METHODS, dirt_t, named
@@ -76,6 +77,8 @@ def interval_for_length(before: Mapping[str, Any], asked: Mapping[str, Any]) -> 
     """
     if "iterations" not in asked or "interval" in asked or "iterations" not in before:
         return {}
+    if before["interval"] == interval_for(before["iterations"]):  # also where that was rounded up to one
+        return {"interval": interval_for(asked["iterations"])}
     teachers = max(1, round(before["iterations"] / before["interval"]))
     return {"interval": max(1, asked["iterations"] // teachers)}
 
