@@ -85,6 +85,13 @@ def served(command: Command) -> None:
             server.kill()
 
 
+def as_a_module(command: Command) -> None:
+    told = subprocess.run(
+        [sys.executable, *shlex.split(command.text)[1:], "--version"], capture_output=True, check=True
+    )
+    assert told.stdout.startswith(b"vmt ")
+
+
 SHORT = "--iterations 2 --batch-size 4 --log-every 1 --device cpu"
 DIRT_T = "--dirt-t-iterations 2 --interval 1"
 SYN = "--count 100 --test-count 10 --workers 1"
@@ -114,6 +121,7 @@ RULES = (
     Rule(r"python benchmarks/validators\.py", "--docs nowhere --out validators.jsonl"),
     Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
     Rule(r"python -m tests\.golden", instead=compared_elsewhere, why="tests/test_golden.py makes this comparison"),
+    Rule(r"python -m vmt", instead=as_a_module, why="it stands for the command, which is run under its own name"),
     Rule(r"make", instead=asked_of_make, why="it would run these tests again, or build an environment"),
     Rule(r"tensorboard", instead=served, why="it serves pages until it is stopped"),
     Rule(r"pip install", instead=installable, why="it would change the environment that the tests run in"),
