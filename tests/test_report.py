@@ -261,7 +261,10 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
     assert killed["runs"][0]["status"]["kind"] == "collapsed"
     for dirt_t, kind in ((False, "collapsed"), (True, "unfinished")):  # DIRT-T does not see the source
         run = fabricate(tmp_path / kind, source_accuracy=0.3, dirt_t=dirt_t, finished=False)
-        assert report(tmp_path / "r.html", run)[1]["runs"][0]["status"]["kind"] == kind
+        shown = report(tmp_path / "r.html", run)[1]["runs"][0]
+        assert shown["status"]["kind"] == kind
+        (sign,) = (each for each in shown["signs"] if each["text"].startswith("Source accuracy"))
+        assert sign["level"] == ("unknown" if dirt_t else "bad")
 
 
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:

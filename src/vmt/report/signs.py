@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from vmt.report.records import Record
+from vmt.report.records import Record, on_source
 
 GOOD, WATCH, BAD, UNKNOWN = "good", "watch", "bad", "unknown"
 
@@ -54,6 +54,8 @@ def source_sign(run: Record) -> list[Sign]:
         return [Sign(UNKNOWN, f"Source accuracy {percent(now)}; this method is not trained on the source.")]
     if best <= 2 / len(run.last["target"]["predicted_share"]) and best < 0.5:
         return [Sign(BAD, f"Source accuracy never rose above {percent(best)}: the model has not learned its task.")]
+    if now < best - 0.1 and not on_source(run):
+        return [Sign(UNKNOWN, f"Source accuracy is {percent(now)}; DIRT-T, not trained on the source, may forget it.")]
     if now < 0.6 * best:
         return [Sign(BAD, f"Source accuracy fell from {percent(best)} to {percent(now)}: the model forgets its task.")]
     if now < best - 0.1:

@@ -34,7 +34,8 @@ def add_commands(commands: Any) -> None:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="pictures, folders, lists of pictures (.csv), tables (.csv, .parquet), .npz or .npy files; - for stdin",
+        help="pictures, folders, lists of pictures (.csv), tables (.csv, .tsv, those as .gz, .parquet), .npz or .npy "
+        "files; - for stdin",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of to stdout")
     parser.add_argument("--format", choices=FORMATS, help="default: as --out is named, or csv")

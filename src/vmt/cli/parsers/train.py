@@ -21,8 +21,8 @@ EXAMPLES = """examples:
   vmt train --resume runs/m2s                             go on after a kill, to the same result
 
 DATA holds the official files, for example mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat; see vmt data --help.
-Your own data: a folder of pictures, a .csv of paths and labels, a .csv or .parquet of numeric features with a column
-of labels, an .npz with x and, for the source, y, or an .npy. The target needs no labels.
+Your own data: a folder of pictures, a .csv of paths and labels, a .csv, .tsv (or those as .gz) or .parquet of numeric
+features with a column of labels, an .npz with x and, for the source, y, or an .npy. The target needs no labels.
 """
 # Flags of the methods: name, type, help. Which of them a method takes is read off its function.
 SETTINGS: dict[str, tuple[Any, str]] = {
