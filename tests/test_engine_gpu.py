@@ -72,13 +72,14 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
         assert torch.equal(tensor, results[1][name]), name
 
 
+@pytest.mark.parametrize("eps", [1e-8, 1e-2])
 @pytest.mark.parametrize(("batch_size", "side"), [(4, 8), (16, 16)])
 @pytest.mark.usefixtures("exact")
-def test_compiled_stays_close_to_eager_in_single_precision(batch_size: int, side: int) -> None:
-    """Weights after a step and after twenty, losses after a step. Adam has a large ε: with the usual one it makes a
-    whole step of a gradient that is nothing but rounding, and the eager step itself, begun one rounding away, ends 0.01
-    from where it did."""
-    method = methods.vmt(lambda_t=0.06, optimiser=Adam(eps=1e-2))
+def test_compiled_stays_close_to_eager_in_single_precision(batch_size: int, side: int, eps: float) -> None:
+    """Losses and weights after a step and after twenty; weights with a large ε. With the usual one Adam makes a whole
+    step of a gradient that is nothing but rounding: with convolutions that round otherwise, the eager step itself is up
+    to 1.5e-4 away after one step."""
+    method = methods.vmt(lambda_t=0.06, optimiser=Adam(eps=eps))
     found = []
     with torch._inductor.config.patch(fallback_random=True):
         for prepare in (eager(""), captured_graph("", quiet, compile=True)):
@@ -89,12 +90,14 @@ def test_compiled_stays_close_to_eager_in_single_precision(batch_size: int, side
                 run.run(method.phases[0], done, count, done)
                 found.append((weights_of(work), losses_in(run.metrics())))
     assert run.name == "captured (compiled)"
-    (start, _), (first, losses), (last, _), _, (compiled_first, compiled_losses), (compiled_last, _) = found
-    assert largest_difference(first, compiled_first) < 1e-5
-    for name, value in losses.items():
+    (start, _), (first, losses), (last, later), _, (compiled_first, losses2), (compiled_last, later2) = found
+    for name in losses:
         if "norm" not in name:
-            torch.testing.assert_close(compiled_losses[name], value, rtol=1e-5, atol=1e-5)
-    assert largest_difference(last, compiled_last) < 1e-2
+            torch.testing.assert_close(losses2[name], losses[name], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(later2[name], later[name], rtol=1e-2, atol=1e-2)
+    if eps > 1e-8:
+        assert largest_difference(first, compiled_first) < 1e-5
+        assert largest_difference(last, compiled_last) < 1e-2
     assert distance(last, compiled_last) < 0.1 * distance(start, last)  # 0.005 on a CPU
 
 

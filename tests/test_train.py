@@ -116,6 +116,13 @@ def test_a_run_that_does_not_learn_the_source_says_so(task: Task) -> None:
     assert "iteration 700 has learned nothing" in outcome.notes.collapsed
     assert "labels belong to their samples" in outcome.notes.collapsed
     assert train(task, method, lambda: mlp((6,), 4), short(evaluate_every=350)).notes.collapsed is None
+    # A phase without the source, as DIRT-T's, does not take it back.
+    after = methods.target_only(iterations=100)
+    mislabelled = replace(mislabelled, target=replace(task.source, name="target"))
+    both = replace(method, phases=(*method.phases, *after.phases))
+    again = train(mislabelled, both, lambda: mlp((6,), 4), short(evaluate_every=350))
+    assert again.step == 800
+    assert again.notes.collapsed == outcome.notes.collapsed
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run(task: Task) -> None:

@@ -145,7 +145,8 @@ def train(
         # A method that never sees the target may well pile it on one class: that is the shift, not a collapse. And a
         # phase that never sees the source, as DIRT-T's, may well forget it.
         sentence, largest = None, largest_class(task.source)
-        minded = source if trains_on(phase, "source") else None
+        supervised = trains_on(phase, "source")
+        minded = source if supervised else None
         if trains_on(phase, "target"):
             sentence = collapse_in(target, minded, notes.best_source, largest, late, task.classes)
         if late and sentence is None and method.reads_labels_of("source"):
@@ -153,7 +154,8 @@ def train(
         if sentence and not notes.collapsed:
             notes.collapsed = f"at iteration {done} {sentence}"
             progress.say(notes.collapsed)
-        elif notes.collapsed and not sentence:
+        elif notes.collapsed and not sentence and (supervised or not ended_collapsed(notes)):
+            # What a phase before has ended with, one without the source cannot mend.
             progress.say(f"at iteration {done} the predictions are spread again.")
             notes.collapsed = None
         progress.show(target=target.accuracy, source=source_accuracy)
@@ -214,6 +216,11 @@ def train(
             begin = end
     progress.close()
     return outcome(finished=done == method.iterations)
+
+
+def ended_collapsed(notes: Notes) -> bool:
+    """Whether a phase has ended collapsed."""
+    return any(ended["collapsed"] for ended in notes.phases.values())
 
 
 def due(done: int, end: int, *every: int) -> bool:
