@@ -1,6 +1,7 @@
 """Run folders to report on: real short ones, and fabricated ones with the figures that a test is about."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,17 @@ def fabricate(
         done = {"finished": True, "collapsed": None, "seconds": 3.0, **(summary or {})}
         (folder / "summary.json").write_text(json.dumps(done))
     return folder
+
+
+def report(out: Path, *arguments: object) -> tuple[str, dict[str, Any]]:
+    """The page that the command writes, and the data in it."""
+    assert main(["report", *map(str, arguments), "-o", str(out)]) == 0
+    page = out.read_text()
+    return page, data_of(page)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data

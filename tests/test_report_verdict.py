@@ -1,0 +1,99 @@
+"""What ``vmt report`` says of runs: the verdict, the signs, the state of each."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.report_runs import fabricate, report
+from vmt.report.signs import Sign
+from vmt.report.verdict import without_labels
+
+
+@pytest.mark.parametrize(
+    ("lower", "mine", "words", "tone"),
+    [
+        (0.7, 0.9, "Yes: adaptation helped", "good"),
+        (0.9, 0.7, "No: adaptation made it worse", "bad"),
+        (0.80, 0.82, "Cannot tell", "watch"),
+        (0.30, 0.34, "no better than guessing", "bad"),
+    ],
+)
+def test_the_verdict(tmp_path: Path, lower: float, mine: float, words: str, tone: str) -> None:
+    fabricate(tmp_path / "runs" / "a", "source_only", lower)
+    fabricate(tmp_path / "runs" / "b", "vmt", mine)
+    page, data = report(tmp_path / "r.html", tmp_path / "runs")
+    assert words in data["verdict"]["headline"]
+    assert data["verdict"]["tone"] == tone
+    assert words in page.split("</h1>")[0].split("<h1")[1]
+    gain = data["runs"][1]["gain"]
+    assert gain["value"] == pytest.approx(mine - lower)
+    assert gain["low"] < gain["value"] < gain["high"]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "headline"),
+    [
+        ((0.82, 0.97), "Of 2 runs, 1 helped, 1 is unsure."),
+        ((0.82, 0.81, 0.2), "Of 3 runs, 2 are unsure, 1 failed."),
+        ((None, None), "Of 2 runs, 2 have nothing to be compared with."),
+        ((0.97, None), "Of 2 runs, 1 helped, 1 has nothing to be compared with."),
+    ],
+)
+def test_the_headline_of_several_runs(tmp_path: Path, accuracies: tuple[float | None, ...], headline: str) -> None:
+    fabricate(tmp_path / "runs" / "lower", "source_only", 0.8)
+    for i, accuracy in enumerate(accuracies):
+        fabricate(tmp_path / "runs" / str(i), accuracy=accuracy, lambda_t=float(i))
+    assert report(tmp_path / "r.html", tmp_path / "runs")[1]["verdict"]["headline"] == headline
+
+
+@pytest.mark.parametrize(
+    ("mine", "words"),
+    [
+        (0.85, "That is 50\u00a0% of the way to a model trained on target labels (90.0\u00a0%)."),
+        (0.94, "That is more than a model trained on target labels has (90.0\u00a0%)."),
+    ],
+)
+def test_the_way_to_the_upper_bound(tmp_path: Path, mine: float, words: str) -> None:
+    for method, accuracy in (("source_only", 0.8), ("vmt", mine), ("target_only", 0.9)):
+        fabricate(tmp_path / "runs" / method, method, accuracy)
+    assert words in report(tmp_path / "r.html", tmp_path / "runs")[1]["verdict"]["sentences"]
+
+
+@pytest.mark.parametrize(
+    ("signs", "words"),
+    [
+        (["good"], "No sign is alarming: see"),
+        (["bad", "good"], "Of the signs 1 is alarming: see"),
+        (["bad", "bad", "watch"], "Of the signs 2 are alarming and 1 is worth a look: see"),
+    ],
+)
+def test_signs_are_counted_in_words(signs: list[str], words: str) -> None:
+    assert words in without_labels([Sign(level, "") for level in signs])[0]
+
+
+def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) -> None:
+    alone = report(tmp_path / "r.html", fabricate(tmp_path / "alone"))[1]["verdict"]
+    assert "nothing to compare with" in alone["headline"]
+    assert any("--method source_only" in sentence for sentence in alone["sentences"])
+    for seed, accuracy in enumerate((0.8, 0.9)):
+        fabricate(tmp_path / "seeds" / str(seed), accuracy=accuracy, seed=seed)
+    said = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
+    assert any("85.0 ± 7.1 %" in sentence for sentence in said)
+    fabricate(tmp_path / "seeds" / "other", accuracy=0.3, seed=2, lambda_t=7.0)
+    again = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
+    assert any("85.0 ± 7.1 % on the target (mean and standard deviation of 2 seeds)" in sentence for sentence in again)
+    told = {"collapsed": "at iteration 200 collapsed: everything is class 0."}
+    page, data = report(tmp_path / "r.html", fabricate(tmp_path / "bad", summary=told, share=(1.0, 0.0, 0.0)))
+    assert "collapsed" in data["verdict"]["headline"]
+    assert data["verdict"]["tone"] == "bad"
+    assert 'class="status collapsed"' in page
+    assert data["runs"][0]["signs"][0]["level"] == "bad"
+    # The watch sees it in the log of a run that was killed, too.
+    killed = report(tmp_path / "r.html", fabricate(tmp_path / "k", share=(0.99, 0.01, 0.0), finished=False))[1]
+    assert killed["runs"][0]["status"]["kind"] == "collapsed"
+    for dirt_t, kind in ((False, "collapsed"), (True, "unfinished")):  # DIRT-T does not see the source
+        run = fabricate(tmp_path / kind, source_accuracy=0.3, dirt_t=dirt_t, finished=False)
+        shown = report(tmp_path / "r.html", run)[1]["runs"][0]
+        assert shown["status"]["kind"] == kind
+        (sign,) = (each for each in shown["signs"] if each["text"].startswith("Source accuracy"))
+        assert sign["level"] == ("unknown" if dirt_t else "bad")
