@@ -126,6 +126,12 @@ def test_a_run_that_never_began_may_be_tried_again(tmp_path: Path) -> None:
     assert adapt(tmp_path)
 
 
+def test_a_missing_device_leaves_no_run_behind(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'cuda:99' is not there"):
+        adapt(tmp_path / "run", device="cuda:99")
+    adapt(tmp_path / "run", device="cpu")
+
+
 def test_half_a_training_is_no_model(tmp_path: Path) -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt, match=r"stopped at iteration \d+ of 200000; go on with out=.*resume=True"):
