@@ -20,9 +20,8 @@ from vmt.data.labels import classes_in, numbered
 from vmt.defaults import LONGEST, defaults_for, looks_for
 from vmt.errors import InputError, whole
 from vmt.method import Method
-from vmt.model import OWN_MODULE, Model
-from vmt.nets.own import builder
-from vmt.nets.spec import NetSpec
+from vmt.model import Model
+from vmt.nets.spec import NetSpec, network_of
 from vmt.run import MODEL
 from vmt.settings import changed, every_setting
 from vmt.train.claim import claimed
@@ -42,7 +41,7 @@ def adapt(
     target_test: tuple[Any, Any] | None = None,
     target_labels: Any = None,
     target_label_weight: float = 1.0,
-    net: str | Callable[[], nn.Module] | None = None,
+    net: str | Callable[..., nn.Module] | None = None,
     net_options: dict[str, Any] | None = None,
     classes: Sequence[str] | None = None,
     iterations: int | None = None,
@@ -75,8 +74,10 @@ def adapt(
         cross-entropy.
     net
         A name that ``vmt train --net`` takes, or a function that builds any ``nn.Module`` (what becomes of it:
-        :func:`vmt.nets.from_module`). By default the MLP for vectors and a CNN for images: the paper's small one on a
-        GPU, a thin one on a CPU.
+        :func:`vmt.nets.from_module`), which gets ``classes`` and ``shape``, of one sample, if it has such parameters.
+        By default the MLP for vectors and a CNN for images: the paper's small one on a GPU, a thin one on a CPU.
+    net_options
+        Further arguments for the network or its function.
     classes
         Names of the classes, in the order of their numbers. Where labels are names, they are in alphabetical order
         unless it is given here.
@@ -111,7 +112,7 @@ def adapt(
     True
     """
     config, asked = sorted_out(settings)
-    check_arguments(method, net, out, resume, asked, dirt_t)
+    check_arguments(method, out, resume, asked, dirt_t)
     iterations = None if iterations is None else whole(iterations, "iterations")
     classes = classes_in(labels_of(source)) if classes is None else classes
     labelled = as_domain(source, "the source", classes=classes)
@@ -131,10 +132,7 @@ def adapt(
         method = method.with_iterations(iterations)
     if target_labels is not None:
         method = methods.with_target_labels(method, target_label_weight)
-    shape = sample_shape(task)
-    name = net if isinstance(net, str) else OWN_MODULE if net else chosen.net
-    spec = NetSpec(name, shape, len(task.classes), net_options or {})
-    build = builder(net, shape, len(task.classes)) if callable(net) else spec.build
+    spec, build = network_of(net or chosen.net, sample_shape(task), len(task.classes), net_options)
     folder = None if out is None else Path(out)
     if config.get("keep_best"):  # with the interval of a long run, a short one has but one model to choose from
         config.setdefault("evaluate_every", looks_for(method.phases[0].iterations))
@@ -201,7 +199,7 @@ def sorted_out(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     return config, {name: value for name, value in settings.items() if name not in fields}
 
 
-def check_arguments(method: Any, net: Any, out: Any, resume: bool, asked: Mapping[str, Any], dirt_t: bool) -> None:
+def check_arguments(method: Any, out: Any, resume: bool, asked: Mapping[str, Any], dirt_t: bool) -> None:
     """Refuses what would fail deep inside, or be passed over."""
     if not isinstance(dirt_t, bool):
         raise InputError(f"dirt_t is {dirt_t!r}: give True or False.")
@@ -216,7 +214,5 @@ def check_arguments(method: Any, net: Any, out: Any, resume: bool, asked: Mappin
         raise InputError(
             f"{name} is for a method by its name: set it where the method is made, vmt.methods.vmt({name}=…)."
         )
-    if isinstance(net, nn.Module):
-        raise InputError(f"net is a {type(net).__name__}: pass a function that builds it, net=lambda: ….")
     if resume and out is None:
         raise InputError("resume=True has no run to go on with: name its folder with out=.")

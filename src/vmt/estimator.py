@@ -24,9 +24,8 @@ from vmt.defaults import Defaults, defaults_for, interval_for, looks_for
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.methods import with_target_labels
-from vmt.model import OWN_MODULE, Model
-from vmt.nets.own import builder
-from vmt.nets.spec import NetSpec
+from vmt.model import Model
+from vmt.nets.spec import network_of
 from vmt.recipes import with_settings
 from vmt.train.config import Config, torch_device
 from vmt.train.loop import train
@@ -64,7 +63,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         of so many iterations (None: six in a phase or more). A tenth of the source is held out from training for it.
     net, net_options
         ``"auto"`` (an MLP for vectors, a CNN for images: the paper's small one on a GPU, a thin one on a CPU), a name
-        that ``vmt train --net`` takes, or a function that builds a network; what to build a named one with.
+        that ``vmt train --net`` takes, or a function that builds a network, from ``classes`` and ``shape`` if it has
+        such parameters; further arguments for either.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     random_state
@@ -110,7 +110,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         dirt_t_iterations: int | None = None,
         keep_best: str | None = None,
         evaluate_every: int | None = None,
-        net: str | Callable[[], torch.nn.Module] = "auto",
+        net: str | Callable[..., torch.nn.Module] = "auto",
         net_options: dict[str, Any] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -207,11 +207,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         method = self._method(chosen)
         if known is not None:
             method = with_target_labels(method)
-        name = self.net if isinstance(self.net, str) else OWN_MODULE
-        if name == "auto":
-            name = chosen.net
-        spec = NetSpec(name, sample_shape(task), len(task.classes), self.net_options or {})
-        build = builder(self.net, spec.shape, spec.classes) if callable(self.net) else spec.build
+        net = chosen.net if self.net == "auto" else self.net
+        spec, build = network_of(net, sample_shape(task), len(task.classes), self.net_options)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         config = Config(seed=seed, batch_size=self.batch_size, device=self.device)
         if self.keep_best:

@@ -10,7 +10,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,11 +109,29 @@ class Deployed(nn.Module):
 def traced(module: nn.Module, samples: Tensor) -> torch.export.ExportedProgram:
     """The module as a graph, for any number of samples and, of images, any size."""
     free = {axis: torch.export.Dim(name) for axis, name in enumerate(AXES[: 3 if samples.ndim == 4 else 1])}
+    failures: list[Exception] = []
+    # Strict reads the code of a network, where the other only watches it run and takes len(x) for a constant.
+    for strict in (False, True):
+        try:
+            with quiet(), plain_attention():
+                return torch.export.export(module, (samples,), dynamic_shapes=(free,), strict=strict)
+        except Exception as error:  # whatever the tracer makes of a network of the user's own
+            failures.append(error)
+    raise InputError(
+        f"the network cannot be exported ({first_line(failures[0])}): avoid branches on values, and let no size but "
+        "that of the samples be fixed."
+    ) from failures[0]
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """torch's own transformer layers as the operations they consist of: the fused one has no equal in ONNX."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with quiet():
-            return torch.export.export(module, (samples,), dynamic_shapes=(free,))
-    except Exception as error:  # whatever the tracer makes of a network of the user's own
-        raise InputError(f"the network cannot be exported ({first_line(error)}): avoid branches on values.") from error
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def as_pt2(program: torch.export.ExportedProgram, header: dict[str, str]) -> bytes:
@@ -229,17 +247,19 @@ def example(preprocess: Preprocess) -> Tensor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Exporters talk about packages that are not needed here and about their own future."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    """Exporters talk about packages that are not needed here and their own future, and print what they fail at."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logging.disable(before)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
+    """What went wrong at the bottom of it; the exporter of ONNX puts a page of advice on top."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")

@@ -25,15 +25,15 @@ from vmt.data.ranges import check_range
 from vmt.engine.precision import single_precision
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge, logits_of
+from vmt.nets.fitted import fitted
 from vmt.nets.own import builder, factory_name
-from vmt.nets.spec import NetSpec
+from vmt.nets.spec import OWN_MODULE, NetSpec
 from vmt.nets.staged import Staged
 from vmt.train.checkpoint import write_atomically
 from vmt.train.config import torch_device
 
 FORMAT = "vmt-model"
 VERSION = 1
-OWN_MODULE = "module"
 
 
 class Model:
@@ -153,7 +153,7 @@ def agreed(spec: NetSpec, network: str | None, what: str | Path) -> NetSpec:
     return spec
 
 
-def load(path: str | Path, network: Callable[[], nn.Module] | str | None = None, device: str = "auto") -> Model:
+def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None, device: str = "auto") -> Model:
     """A saved model, from its file or from the folder of the run that made it.
 
     A model of a module of your own needs ``network``: the ``package.module:function`` that it was trained with, or a
@@ -191,21 +191,23 @@ def load(path: str | Path, network: Callable[[], nn.Module] | str | None = None,
     if (written := header.pop("sha256", None)) is not None and written != digest(tensors, header):
         raise InputError(f"{path} is damaged: copy it again, or go on with its run, which writes it again.")
     spec = NetSpec.from_dict(json.loads(header["network"]))
-    build = builder(network, spec.shape, spec.classes) if callable(network) else agreed(spec, network, path).build
     with single_precision():
-        module = build()
+        if network is None or isinstance(network, str):
+            module = agreed(spec, network, path).build()
+        else:
+            module = builder(network, spec.shape, spec.classes, spec.options)()
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(
             f"the weights in {path} do not fit its network: {str(error).splitlines()[-1].strip()}"
         ) from error
-    model = Model(
-        module,
+    placed = torch_device(device)
+    return Model(
+        fitted(module.to(placed), spec.shape, placed),  # as in training, or it would round otherwise
         spec,
         Preprocess.from_dict(json.loads(header["preprocess"])),
         json.loads(header["classes"]),
         json.loads(header["about"]),
         json.loads(header.get("features", "[]")),
     )
-    return model.to(torch_device(device))

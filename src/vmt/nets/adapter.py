@@ -88,7 +88,10 @@ def last_dense(module: nn.Module) -> str:
     layers: list[tuple[str, nn.Module]] = list(module.named_modules())
     places = [i for i, (_, layer) in enumerate(layers) if isinstance(layer, nn.Linear)]
     if not places:
-        raise InputError("the module has no nn.Linear to take as the last layer: give head=, a name or a module")
+        raise InputError(
+            "the module has no nn.Linear to take as the last layer: end it with one, or pass what "
+            "vmt.nets.from_module(module, classes, head=…) makes of it."
+        )
     behind = [layer for _, layer in layers[places[-1] :] if isinstance(layer, nn.Softmax | nn.LogSoftmax)]
     if behind:
         kind = type(behind[0]).__name__

@@ -5,6 +5,7 @@ one sample, (channels, height, width) or (features,). It returns any ``nn.Module
 runs code, so nothing here is called for a name that only a file has spoken (:func:`vmt.load`).
 """
 
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -102,11 +103,20 @@ def timm() -> Any:
         ) from error
 
 
-def builder(function: Callable[[], Any], shape: tuple[int, ...], classes: int) -> Callable[[], Staged]:
-    """A user's function whose network may be any module, as one that builds a network of stages."""
+def builder(
+    function: Callable[..., Any], shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+) -> Callable[[], Staged]:
+    """A user's function whose network may be any module, as one that builds a network of stages. It is called with
+    those of ``classes`` and ``shape`` that it has a parameter for, so that one function will do here and by its name.
+    """
+    offered = {"classes": classes, "shape": shape}
 
     def build() -> Staged:
-        network = function()
+        try:
+            taken = {name: offered[name] for name in offered.keys() & inspect.signature(function).parameters}
+            network = function(**taken, **options)
+        except Exception as error:
+            raise InputError(f"the function net failed: {said(error)}.") from error
         return network if isinstance(network, Staged) else adapted(network, "net", shape, classes)
 
     return build
@@ -116,6 +126,7 @@ def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Sta
     """A network of stages, tried on two samples."""
     if not isinstance(module, nn.Module):
         raise InputError(f"{name} returned a {type(module).__name__}: return an nn.Module.")
+    check_precision(module, name)
     samples = torch.zeros(2, *shape)
     try:
         with torch.no_grad():
@@ -136,6 +147,12 @@ def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Sta
         )
     network.train()
     return network
+
+
+def check_precision(module: nn.Module, name: str) -> None:
+    """Samples come in single precision; where bfloat16 is faster, the passes are cast to it by themselves."""
+    for kind in (p.dtype for p in module.parameters() if p.is_floating_point() and p.dtype != torch.float32):
+        raise InputError(f"the network of {name} has weights of {kind}, not torch.float32: return network.float().")
 
 
 def check_head(module: nn.Module, name: str, shape: tuple[int, ...]) -> None:

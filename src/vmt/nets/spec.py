@@ -1,17 +1,22 @@
 """A network written down: enough to build it again on another machine, without running anything that was saved."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from torch import nn
+
 from vmt.errors import InputError
 from vmt.nets.cnn import cnn
 from vmt.nets.mlp import mlp
-from vmt.nets.own import TIMM, build_own, build_timm, factory_name, has_timm
+from vmt.nets.own import TIMM, build_own, build_timm, builder, factory_name, has_timm
 from vmt.nets.staged import Staged
 
 Builder = Callable[..., Staged]
+# Stands for a function that was given as itself, not by its name.
+OWN_MODULE = "module"
 
 # What a name stands for: the function that builds it, and what it is built with.
 NETS: dict[str, tuple[Builder, dict[str, Any]]] = {
@@ -49,10 +54,10 @@ class NetSpec:
                 f"there is no network {self.name!r}{hint}: choose one of {', '.join(NETS)}, package.module:function "
                 "of your own, or timm:name."
             )
-        builder, defaults = NETS[self.name]
+        build, defaults = NETS[self.name]
         options = {**defaults, **self.options}
         try:
-            return builder(self.shape, self.classes, **options)
+            return build(self.shape, self.classes, **options)
         except TypeError as error:
             raise InputError(
                 f"the network {self.name!r} cannot be built with {dict(self.options)}: {error}."
@@ -67,3 +72,22 @@ class NetSpec:
         saved = {k: v for k, v in values["options"].items() if k != "pretrained"}
         options = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
         return cls(values["name"], tuple(values["shape"]), values["classes"], options)
+
+
+def network_of(
+    net: str | Callable[..., Any], shape: tuple[int, ...], classes: int, options: Mapping[str, Any] | None
+) -> tuple[NetSpec, Callable[[], Staged]]:
+    """The network that a user names or has a function for: how it is written down, and what builds it."""
+    if isinstance(net, nn.Module):
+        raise InputError(f"net is a {type(net).__name__}: pass a function that builds it, net=lambda: ….")
+    if not isinstance(net, str) and not callable(net):
+        raise InputError(f"net is {net!r}: pass a name, or a function that builds a network.")
+    try:
+        json.dumps(options)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"net_options cannot be kept in the model's file ({error}): give numbers and texts, and a function that "
+            "knows the rest."
+        ) from error
+    spec = NetSpec(net if isinstance(net, str) else OWN_MODULE, shape, classes, options or {})
+    return spec, spec.build if isinstance(net, str) else builder(net, shape, classes, spec.options)

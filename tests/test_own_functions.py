@@ -1,0 +1,125 @@
+"""Functions that build networks, given as themselves: called with what they take, trained, saved, loaded, exported."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vmt
+from vmt.export import export
+from vmt.exported import load_exported
+
+SHORT: dict[str, Any] = {"iterations": 3, "batch_size": 8}
+Y = np.arange(30) % 3
+PICTURES = np.random.default_rng(0).integers(0, 256, (30, 3, 16, 16), dtype=np.uint8)
+VECTORS = np.random.default_rng(0).standard_normal((30, 4)) + 2 * Y[:, None]
+
+
+class Attention(nn.Module):
+    """Patches through torch's own transformer layer. ``len(x)`` and the fused layer are what exporters stumble over."""
+
+    def __init__(self, classes: int, shape: tuple[int, ...], width: int = 8) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(shape[0], width, 4, 4)
+        self.first = nn.Parameter(torch.zeros(1, 1, width))
+        self.layer = nn.TransformerEncoderLayer(width, 2, 16, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.first.expand(len(tokens), -1, -1), tokens], 1)
+        return self.head(self.layer(tokens)[:, 0])
+
+
+def convolution(classes: int, shape: tuple[int, ...], width: int = 8) -> nn.Module:
+    layers = nn.Conv2d(shape[0], width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Dropout(0.1)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
+
+
+def dense(classes: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, classes))
+
+
+def adapted(net: Any, x: Any = PICTURES, **more: Any) -> vmt.Model:
+    return vmt.adapt((x, Y), x, net=net, progress=False, **SHORT, **more)
+
+
+@pytest.mark.parametrize("net", [Attention, convolution])
+@pytest.mark.parametrize("format", ["onnx", "pt2"])
+def test_all_copies_of_a_model_agree(net: Any, format: str, tmp_path: Path) -> None:
+    model = adapted(net)
+    expected = model.predict_proba(PICTURES)
+    model.save(tmp_path / "model.safetensors")
+    loaded = vmt.load(tmp_path / "model.safetensors", network=net)
+    np.testing.assert_array_equal(loaded.predict_proba(PICTURES), expected)  # layouts of weights round differently
+    pytest.importorskip("onnxruntime")
+    export(model, tmp_path / f"model.{format}")
+    np.testing.assert_allclose(load_exported(tmp_path / f"model.{format}").predict_proba(PICTURES), expected, atol=1e-5)
+
+
+def test_a_function_gets_what_it_has_a_parameter_for(tmp_path: Path) -> None:
+    """So that one function serves ``--net`` and Python, and an estimator that does not know the classes yet."""
+    for net, width in ((convolution, 8), (functools.partial(convolution, width=4), 4)):
+        model = adapted(net)
+        assert (model.network.stages["logits"][0].in_features, len(model.classes)) == (width, 3)
+    assert adapted(dense, VECTORS).predict(VECTORS).shape == (30,)
+    assert adapted(lambda: dense(3), VECTORS).predict(VECTORS).shape == (30,)
+    model = vmt.VMTClassifier(net=convolution, net_options={"width": 5}, **SHORT).fit(PICTURES, Y).model_
+    model.save(tmp_path / "model.safetensors")
+    again = vmt.load(tmp_path / "model.safetensors", network=convolution)
+    np.testing.assert_array_equal(again.predict(PICTURES), model.predict(PICTURES))
+
+
+@pytest.mark.parametrize(
+    ("net", "options", "says"),
+    [
+        (nn.Linear, None, r"net failed: .*missing 2 required positional arguments"),
+        (dense, {"widht": 3}, r"net failed: .*'widht'"),
+        (dense(3), None, r"net is a Sequential: pass a function"),
+        (5, None, r"net is 5: pass a name, or a function"),
+        (lambda: dense(3).double(), None, r"weights of torch\.float64.*return network\.float\(\)"),
+        (dense, {"norm": nn.BatchNorm1d}, r"net_options cannot be kept in the model's file"),
+        (lambda: nn.Flatten(), None, r"no nn\.Linear.*vmt\.nets\.from_module\(module, classes, head=…\)"),
+    ],
+)
+def test_what_is_wrong_is_said(net: Any, options: Any, says: str) -> None:
+    with pytest.raises(vmt.InputError, match=says):
+        adapted(net, VECTORS, net_options=options)
+    with pytest.raises(vmt.InputError, match=says):
+        vmt.VMTClassifier(net=net, net_options=options, **SHORT).fit(VECTORS, Y)
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(2 * x if x.sum() > 0 else x)
+
+
+class Eigenvalues(nn.Module):
+    """Of which ONNX knows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x + torch.linalg.eigvalsh(x[:, :, None] * x[:, None, :]))
+
+
+@pytest.mark.parametrize(("net", "says"), [(Branch, "avoid branches"), (Eigenvalues, "_linalg_eigh.*format pt2")])
+@pytest.mark.filterwarnings("ignore:the network has no dropout")
+def test_what_cannot_be_exported_ends_in_a_sentence_alone(
+    net: Any, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxscript")
+    model = adapted(net, VECTORS)
+    with pytest.raises(vmt.InputError, match=says):
+        export(model, tmp_path / "model.onnx")
+    assert capfd.readouterr() == ("", "")
