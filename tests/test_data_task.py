@@ -12,6 +12,7 @@ import torch
 from scipy.io import savemat
 
 from vmt.data import Preprocess, domain, load_task, make_task, preprocess_for
+from vmt.data.moments import VALUES, moments
 from vmt.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -69,6 +70,17 @@ def test_vectors_are_standardised_over_both_domains():
     spread = torch.tensor([1, 1, 0, 1]).double()
     torch.testing.assert_close(out.std(0, correction=0), spread, atol=1e-5, rtol=0)
     assert preprocess.scale[2] == 1
+
+
+def test_moments_in_slices_are_those_of_everything_at_once():
+    width, far = 1000, 1e6
+    arrays = RNG.normal(far, 1, (1300, width)), RNG.normal(far, 3, (900, width)).astype(np.float32)
+    arrays[0][:, 0] = arrays[1][:, 0] = np.float32(0.1)  # a constant
+    assert len(arrays[0]) > 2 * (VALUES // width)  # rows of a slice
+    mean, std = moments(arrays[0], torch.from_numpy(arrays[1]))
+    whole = torch.cat([torch.from_numpy(array).double() for array in arrays])
+    torch.testing.assert_close(mean, whole.mean(0), atol=0, rtol=1e-14)
+    torch.testing.assert_close(std, whole.std(0, correction=0), atol=1e-14, rtol=1e-10)
 
 
 def test_vector_constants_first_used_in_inference_mode_serve_training_too():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from vmt.data.domain import Domain
+from vmt.data.moments import moments
 from vmt.data.ranges import BYTES, SIGNED, UNIT, extremes, value_range
 from vmt.errors import InputError
 
@@ -22,6 +22,7 @@ REMEDIES = {
 def check_pair(source: Domain, target: Domain, classes: int | None = None) -> int:
     """Refuses domains that do not belong together; returns the number of classes.
 
+    >>> import torch
     >>> bright = Domain(torch.rand(8, 1, 6, 6), torch.arange(8) % 2, "scans")
     >>> check_pair(bright, Domain(torch.rand(8, 1, 6, 6) * 255, None, "photographs"))
     Traceback (most recent call last):
@@ -86,7 +87,7 @@ def _check_spreads(first: Domain, second: Domain) -> None:
     # Pooled standardisation would hide a difference of unit from the eye but not from the network.
     for samples in (first, second):
         extremes(samples)
-    a, b = (samples.x.to(torch.float64).std(dim=0, correction=0).cpu() for samples in (first, second))
+    a, b = (moments(samples.x)[1] for samples in (first, second))
     varying = (a > 0) & (b > 0)
     if not varying.any():
         return

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vmt.data.moments import moments
 from vmt.data.tables import columns_of
 from vmt.errors import InputError
 
@@ -62,11 +63,10 @@ def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None
     Traceback (most recent call last):
     vmt.errors.InputError: the column 'time' has values near 1e+09 that differ by about 0.5, which 32-bit ...
     """
-    found = (_vectors(in_order_of(x, features, "x", "the source")) for x in (source, target))
-    parts = [part for part in found if part is not None]
-    if len(parts) < 2 or parts[0].shape[1] != parts[1].shape[1]:
+    parts = [_vectors(in_order_of(x, features, "x", "the source")) for x in (source, target)]
+    if parts[0] is None or parts[1] is None or parts[0].shape[1] != parts[1].shape[1]:
         return
-    spread, mean = torch.std_mean(torch.cat(parts), dim=0, correction=0)
+    mean, spread = moments(parts[0], parts[1])
     small = spread / mean.abs().clamp(min=1e-300)
     lost = torch.nonzero((small > CONSTANT) & (small < FEWEST_DIGITS)).flatten().tolist()
     if lost:
@@ -78,15 +78,10 @@ def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None
         )
 
 
-def _vectors(x: Any) -> Tensor | None:
-    """The rows of an array, a tensor or a data frame in 64 bits; None for anything else, images above all."""
+def _vectors(x: Any) -> Tensor | NDArray[Any] | None:
+    """The rows of an array, a tensor or a data frame; None for anything else, images above all."""
     if column_names(x):
         x = frame_values(x, "x")
-    if (
-        not isinstance(x, Tensor | np.ndarray)
-        or x.ndim != 2
-        or (isinstance(x, np.ndarray) and x.dtype.kind not in "iuf")
-    ):
-        return None
-    rows = x.detach().cpu() if isinstance(x, Tensor) else torch.from_numpy(x.astype(np.float64))
-    return rows.to(torch.float64) if rows.layout == torch.strided and not rows.is_complex() else None
+    if isinstance(x, Tensor):
+        return x.detach() if x.ndim == 2 and x.layout == torch.strided and not x.is_complex() else None
+    return x if isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "iuf" else None

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.domain import Domain
+from vmt.data.moments import moments
 from vmt.data.ranges import BY_SCALE, ValueRange, value_range
 from vmt.errors import InputError
 
@@ -111,13 +112,12 @@ def preprocess_for(source: Domain, target: Domain, size: tuple[int, int] | None 
 
 
 def _standardise(source: Domain, target: Domain) -> Preprocess:
-    pooled = torch.cat([source.x.to("cpu", torch.float64), target.x.to("cpu", torch.float64)])
-    std, mean = torch.std_mean(pooled, dim=0, correction=0)
+    mean, std = moments(source.x, target.x)
     # Rounding leaves a trace of variance on a constant feature; dividing by it would amplify noise.
     constant = std <= 1e-12 * mean.abs().clamp(min=1)
     scale = torch.where(constant, 1.0, 1 / std)
     shift = -mean * scale
-    return Preprocess(pooled.shape[1], None, tuple(scale.tolist()), tuple(shift.tolist()))
+    return Preprocess(len(mean), None, tuple(scale.tolist()), tuple(shift.tolist()))
 
 
 @cache
