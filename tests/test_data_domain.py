@@ -50,6 +50,9 @@ def test_labels_may_be_whole_floats_or_lists():
     assert y is not None
     assert y.dtype == torch.int64
     assert y.tolist() == LABELS
+    column = domain(GREY, np.array(LABELS)[:, None], name="photos").y
+    assert column is not None
+    assert column.tolist() == LABELS
 
 
 @pytest.mark.parametrize(
@@ -59,14 +62,18 @@ def test_labels_may_be_whole_floats_or_lists():
         (RNG.random((2, 3, 9, 3)), None, "shape"),
         (RNG.random((2, 9, 9, 2)), None, "shape"),
         (np.arange(5.0), None, "shape"),
+        (RNG.random((9, 3, 128)), None, "signals, as vectors (N, F), for a network of your own"),
         (np.zeros((0, 8, 8)), None, "empty"),
+        ((row for row in GREY), None, "a generator: pass vmt.data.from_dataset"),
+        ({"x": GREY}, None, "a dict: pass an array"),
+        (np.ma.masked_array([[1.0, 2.0]], [[False, True]]), None, "masked"),
         (np.full((2, 3), np.nan), None, "NaN"),
         (np.array([[1.0, np.inf]]), None, "infinite"),
         (GREY.astype(np.int32) - 1, None, "-1 to"),
         ([[1, 2], [3]], None, "same shape"),
         (np.array([["a", "b"]]), None, "type"),
         (GREY, np.eye(6), "class number"),
-        (GREY, np.zeros((6, 1)), "flat"),
+        (GREY, np.zeros((6, 1, 1)), "flat"),
         (GREY, [0, 1, 2, 0, 1, 0.5], "whole"),
         (GREY, [0, 1, 2, 0, 1, float("nan")], "whole"),
         (GREY, [0, 1, 2, 0, 1, -1], "-1"),

@@ -104,6 +104,9 @@ def test_what_is_no_array(moved: tuple[Array, NDArray[np.int64], Array]) -> None
     for strange in (dataset, torch.utils.data.DataLoader(dataset)):
         with pytest.raises(InputError, match=f"is a {type(strange).__name__}.*from_dataset"):
             vmt.adapt(strange, xt, **FEW)
+    for unlabelled in (xs, [xs, y], {"x": xs}):
+        with pytest.raises(InputError, match=r"source is a \w+: pass \(samples, labels\)"):
+            vmt.adapt(unlabelled, xt, **FEW)  # type: ignore[arg-type]
     from scipy.sparse import csr_matrix
 
     with pytest.raises(InputError, match=r"sparse csr_matrix.*toarray"):

@@ -74,6 +74,18 @@ def test_a_function_gets_what_it_has_a_parameter_for(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(PICTURES), model.predict(PICTURES))
 
 
+def test_signals_come_flattened() -> None:
+    signals = np.random.default_rng(0).standard_normal((30, 3, 20))
+
+    def net(classes: int) -> nn.Module:
+        layers = nn.Unflatten(1, (3, 20)), nn.Conv1d(3, 6, 5), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.1)
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, classes))
+
+    with pytest.raises(vmt.InputError, match=r"shape \(30, 3, 20\).*as vectors \(N, F\)"):
+        adapted(net, signals)
+    assert adapted(net, signals.reshape(30, -1)).predict(signals.reshape(30, -1)).shape == (30,)
+
+
 @pytest.mark.parametrize(
     ("net", "options", "says"),
     [

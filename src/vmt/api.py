@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from vmt import methods
 from vmt.begun import begin_or_go_on, record_of
@@ -113,6 +114,7 @@ def adapt(
     """
     config, asked = sorted_out(settings)
     check_arguments(method, out, resume, asked, dirt_t)
+    check_source(source)
     iterations = None if iterations is None else whole(iterations, "iterations")
     classes = classes_in(labels_of(source)) if classes is None else classes
     labelled = as_domain(source, "the source", classes=classes)
@@ -175,6 +177,12 @@ def as_domain(samples: Any, name: str, features: Sequence[str] = (), classes: Se
         raise InputError(f"{name} is a tuple of {len(samples)}: pass (samples, labels).")
     y = numbered(labels_of(samples), classes, name)
     return domain(in_order_of(samples_of(samples), features, name, "the source"), y, name=name)
+
+
+def check_source(source: Any) -> None:
+    """Refuses what cannot hold labels, before a sentence about its shape would be of no help."""
+    if not isinstance(source, tuple | Domain | Dataset | DataLoader):
+        raise InputError(f"source is a {type(source).__name__}: pass (samples, labels).")
 
 
 def samples_of(samples: Any) -> Any:

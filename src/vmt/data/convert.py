@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -84,9 +85,13 @@ def _refuse_other_kinds(values: Any, what: str) -> None:
     """What holds samples but is no array would end in a sentence about arrays."""
     kind = type(values).__name__
     if hasattr(values, "toarray"):
-        raise InputError(f"{what} is a sparse {kind}: pass {kind}.toarray().")
-    if isinstance(values, DataLoader | Dataset):
+        raise InputError(f"{what} is a sparse {kind}: pass what its toarray() gives.")
+    if isinstance(values, DataLoader | Dataset | Iterator):
         raise InputError(f"{what} is a {kind}: pass vmt.data.from_dataset(…) of it, which reads it into memory.")
+    if isinstance(values, Mapping):
+        raise InputError(f"{what} is a {kind}: pass an array, or a data frame.")
+    if np.ma.is_masked(values):
+        raise InputError(f"{what} has masked values: fill them in, or leave out their samples.")
 
 
 def _samples(x: Tensor, name: str, features: tuple[str, ...] = ()) -> Tensor:
@@ -127,7 +132,8 @@ def _channels_first(x: Tensor, name: str) -> Tensor:
             return images
     raise InputError(
         f"x of {name} has shape {shape}, which is neither vectors (N, F) nor images: pass images as "
-        f"(N, H, W), (N, H, W, C) or (N, C, H, W) with C 1, 3 or 4 and sides of {MIN_SIDE} pixels or more."
+        f"(N, H, W), (N, H, W, C) or (N, C, H, W) with C 1, 3 or 4 and sides of {MIN_SIDE} pixels or more, and "
+        "anything else, such as signals, as vectors (N, F), for a network of your own that shapes them back."
     )
 
 
@@ -147,8 +153,10 @@ def _image_values(x: Tensor, name: str) -> Tensor:
 
 
 def _labels(y: Tensor, name: str) -> Tensor:
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)  # a column of a table
     if y.ndim != 1:
-        hint = "the class number instead of one column per class" if y.ndim == 2 and y.shape[1] > 1 else "them flat"
+        hint = "the class number instead of one column per class" if y.ndim == 2 else "them flat"
         raise InputError(f"y of {name} has shape {tuple(y.shape)}: labels have shape (N,), so pass {hint}.")
     if y.is_complex() or (y.is_floating_point() and not bool((y == y.round()).all() and y.isfinite().all())):
         raise InputError(f"y of {name} has labels that are not whole numbers: number the classes from 0.")
