@@ -92,6 +92,7 @@ def test_classes_in_the_order_of_numbers(tmp_path: Path) -> None:
     ("rows", "says"),
     [
         ([], "is empty"),
+        ([["", " "]], "is empty"),
         ([["x", "label"]], "no rows"),
         ([["x", "label"], [1, "a"], [2]], "row 3 .* 1 cells"),
         ([["x", "label"], [1, "a"], ["red", "b"]], "row 3 .* 'red' instead of a number in the column 'x'"),
@@ -143,6 +144,22 @@ def test_parquet(tmp_path: Path) -> None:
     assert len(task.target) == 3
     assert task.target_test is not None
     assert len(task.target_test) == 2, "a missing value is a label that is not known"
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (pyarrow.array([1, None, 3]), "row 2 .* has nothing in the column 'n'"),
+        (pyarrow.array([1.0, 2.0, float("nan")]), "row 3 .* has 'nan' instead of a number"),
+        (pyarrow.array(["1", "2.5", "x"]), "row 3 .* has 'x' instead of a number"),
+        (pyarrow.array([True, None, False]), "row 2 .* has nothing"),
+    ],
+)
+def test_a_cell_of_parquet_without_a_number_is_named(tmp_path: Path, column: pyarrow.Array, says: str) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"height": [1.0, 2.0, 3.0], "n": column}), path)
+    with pytest.raises(InputError, match=says):
+        read_own(path)
 
 
 def features_parquet(folder: Path) -> Path:
@@ -236,6 +253,7 @@ def test_true_and_false_are_one_and_zero(tmp_path: Path) -> None:
     table = pyarrow.table({"grown": [True, False], "height": [1.5, 2.5], "label": ["a", "b"]})
     parquet.write_table(table, tmp_path / "a.parquet")
     assert read_own(tmp_path / "a.parquet").domain.x[:, 0].tolist() == [1, 0]
+    assert read_own(write(tmp_path / "b.csv", [[1.5, True], [2.5, False]])).domain.x[:, 1].tolist() == [1, 0]
     predicted_on = open_csv(iter(["height,grown", "1.5,True", "2,yes"]), "a.csv", None).numbers(
         2, ("grown", "height"), None
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmt.data.moments import moments
-from vmt.data.tables import columns_of
+from vmt.data.tables import columns_of, refuse_repeated
 from vmt.errors import InputError
 
 # A column whose values differ less than this, relative to their mean, has a handful of 32-bit numbers to do it with.
@@ -38,8 +38,7 @@ def in_order_of(x: Any, features: Sequence[str], name: str, of: str) -> Any:
 def frame_values(x: Any, name: str) -> NDArray[Any]:
     """The numbers of a data frame. Columns may be of several types, of which the frame itself would make objects."""
     names = column_names(x)
-    if repeated := [column for i, column in enumerate(names) if column in names[:i]]:
-        raise InputError(f"{name} has two columns called {repeated[0]!r}: give each its own name.")
+    refuse_repeated(names, name)
     return np.stack([_column(np.asarray(x[column]), column, name) for column in names], 1)
 
 

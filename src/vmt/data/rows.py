@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import zipfile
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.folders import shown
-from vmt.data.tables import LABEL, Layout, columns_of, delimiter_of, layout_of, number, parquet_reader
+from vmt.data.tables import LABEL, Layout, Row, columns_of, number, opened_csv, parquet_reader, text_of
 from vmt.errors import InputError
 
 ROWS, BYTES = 4096, 2**26  # at once, whichever is less
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-Row = list[str]
 
 
 def array_rows(path: Path) -> Iterator[NDArray[Any]]:
@@ -91,24 +87,7 @@ class Table:
 
 def open_csv(lines: Iterator[str], name: str, label: str | None) -> Table:
     """A table from lines of text."""
-    first = next((line for line in lines if line.strip()), None)
-    if first is None:
-        raise InputError(f"{name} is empty: give it one row per sample.")
-    first = first.removeprefix("\ufeff")
-    reader = csv.reader(chain([first], lines), delimiter=delimiter_of(first))
-
-    def rows() -> Iterator[Row]:
-        try:
-            for row in reader:
-                if any(row):
-                    yield [cell.strip() for cell in row]
-        except csv.Error as error:
-            raise InputError(f"{name} is not a CSV file ({error}): save it again as that.") from error
-
-    rest = rows()
-    head = next(rest)
-    layout = layout_of(head, label, name)
-    return Table(name, layout, rest if layout.named else chain([head], rest))
+    return Table(name, *opened_csv(lines, name, label))
 
 
 def open_parquet(path: Path) -> Table:
@@ -124,7 +103,7 @@ def open_parquet(path: Path) -> Table:
                 for portion in file.iter_batches(ROWS):
                     columns = [column.to_pylist() for column in portion.columns]
                     for row in zip(*columns, strict=True):
-                        yield ["" if cell is None else str(cell) for cell in row]
+                        yield [text_of(cell) for cell in row]
         except (pyarrow.ArrowException, OSError) as error:
             raise told(error) from error
 

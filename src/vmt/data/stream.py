@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.cores import usable_cores
-from vmt.data.files import DAMAGED_NPZ, kind_of, open_text
+from vmt.data.files import DAMAGED_NPZ, kind_of
 from vmt.data.folders import SUFFIXES, shown, walk
 from vmt.data.pictures import decode
 from vmt.data.preprocess import Preprocess
 from vmt.data.ranges import BYTES, UNIT
 from vmt.data.reading import attempt
 from vmt.data.rows import Table, array_rows, open_csv, open_parquet
-from vmt.data.tables import TABLES
+from vmt.data.tables import TABLES, lines_of
 from vmt.errors import InputError
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ def _table(path: Path, reads: Reads) -> Iterator[Path | Iterator[Item]]:
     if path.suffix.lower() == ".parquet":
         table = open_parquet(path)
     else:
-        table = open_csv(_lines(path), shown(path), reads.label)
+        table = open_csv(lines_of(path), shown(path), reads.label)
     place = table.layout.path
     if place is not None:
         for number, row in enumerate(table.rows):
@@ -157,16 +157,6 @@ def _table(path: Path, reads: Reads) -> Iterator[Path | Iterator[Item]]:
         raise InputError(f"{shown(path)} holds vectors, but the model reads images: give pictures, or a list of them.")
     else:
         yield _vectors(table, reads)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with open_text(path) as file:
-            yield from file
-    except UnicodeDecodeError as error:
-        raise InputError(f"{shown(path)} is not a CSV file in UTF-8: save it again as that.") from error
-    except OSError as error:
-        raise InputError(f"{shown(path)} cannot be read ({error.strerror}): check its permissions.") from error
 
 
 def _pictures(paths: Iterator[Path], reads: Reads) -> Iterator[Item]:

@@ -4,13 +4,15 @@ packed with gzip."""
 from __future__ import annotations
 
 import csv
+import math
 import re
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +27,12 @@ LABEL = "label"
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas names an index that has no name
 TRUTH = {"true": 1.0, "false": 0.0}
 
+Row = list[str]
+
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """Vectors with the names of their features."""
+class Vectors:
+    """Rows of numbers with the names of their columns."""
 
     name: str
     x: NDArray[np.float64]
@@ -36,21 +40,18 @@ class Table:
     labels: tuple[str, ...] | None  # "" where a label is not known
 
 
-def read_csv(path: Path, label: str | None = None, wanted: Sequence[str] = ()) -> Listing | Table:
+def read_csv(path: Path, label: str | None = None, wanted: Sequence[str] = ()) -> Listing | Vectors:
     """Pictures that a CSV lists as path and label, relative to it; or else its numeric columns as vectors.
 
     `label` is the column of the class names, by default "label"; a file without that column has no labels. Of a table
     that has all columns that are `wanted`, only those are read.
     """
-    rows = _rows(path)
-    layout = layout_of(rows[0], label, shown(path))
-    first = 2 if layout.named else 1
-    rows = rows[1:] if layout.named else rows
-    if not rows:
-        raise InputError(f"{path} holds a header and no rows: give it one row per sample.")
+    existing_file(path, "give the path of a CSV file")
+    layout, rows = opened_csv(lines_of(path), shown(path), label)
+    numbered = _numbered(path, layout, rows)
     if layout.path is not None:
-        return _pictures(path, layout.header, rows, layout.path, label, first)
-    return _vectors(path, layout.header, rows, label, first, wanted)
+        return _pictures(path, layout.header, numbered, layout.path, label)
+    return _vectors(path, layout.header, numbered, label, wanted)
 
 
 @dataclass(frozen=True)
@@ -62,33 +63,75 @@ class Layout:
     path: int | None  # the column with the paths of pictures, if there is one
 
 
+def opened_csv(lines: Iterator[str], name: str, label: str | None) -> tuple[Layout, Iterator[Row]]:
+    """What a CSV says of its rows, and these: those with anything in them, the cells without blanks around them."""
+    first = next((line for line in lines if line.strip()), "").removeprefix("\ufeff")
+
+    def rows() -> Iterator[Row]:
+        try:
+            for row in csv.reader(chain([first], lines), delimiter=delimiter_of(first)):
+                if any(cells := [cell.strip() for cell in row]):
+                    yield cells
+        except csv.Error as error:
+            raise InputError(f"{name} is not a CSV file ({error}): save it again as that.") from error
+
+    rest = rows()
+    head = next(rest, None)
+    if head is None:
+        raise InputError(f"{name} is empty: give it one row per sample.")
+    layout = layout_of(head, label, name)
+    return layout, rest if layout.named else chain([head], rest)
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a text in UTF-8, as they are asked for."""
+    try:
+        with open_text(path) as file:
+            yield from file
+    except UnicodeDecodeError as error:
+        raise InputError(f"{shown(path)} is not a CSV file in UTF-8: save it again as that.") from error
+    except OSError as error:
+        raise InputError(
+            f"{shown(path)} cannot be read ({error.strerror}): check the file and its permissions."
+        ) from error
+
+
 def layout_of(row: Sequence[str], label: str | None, name: str) -> Layout:
     """Only a CSV of pictures names files, and only one of vectors starts with numbers; any other has a header."""
     numbered = [f"column {i}" for i in range(1, len(row) + 1)]
     if Path(row[0]).suffix.lower() in SUFFIXES:
         return Layout(("path", LABEL, *numbered[2:])[: len(row)], False, 0)
-    if all(is_number(cell) for cell in row):
+    if all(number(cell) is not None for cell in row):
         return Layout(tuple(numbered), False, None)
     header = tuple(class_name(cell) for cell in row)
-    if repeated := [column for i, column in enumerate(header) if column in header[:i]]:
-        raise InputError(f"{name} has two columns called {repeated[0]!r}: give each its own name.")
+    refuse_repeated(header, name)
     paths = [i for i, column in enumerate(header) if column.lower() in PATH_COLUMNS and column != label]
     return Layout(header, True, paths[0] if paths else None)
 
 
-def read_parquet(path: Path, label: str | None = None, wanted: Sequence[str] = ()) -> Table:
+def read_parquet(path: Path, label: str | None = None, wanted: Sequence[str] = ()) -> Vectors:
     """The columns of a Parquet file as vectors, likewise."""
     existing_file(path, "give the path of a Parquet file")
     pyarrow, parquet = parquet_reader(path)
     try:
-        columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
+        table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a readable Parquet file: save it again.") from error
-    cells = [["" if cell is None else str(cell) for cell in column] for column in columns.values()]
-    rows = [list(row) for row in zip(*cells, strict=True)]
-    if not rows:
+    if not table.num_rows:
         raise InputError(f"{path} holds no rows: give it one row per sample.")
-    return _vectors(path, list(columns), rows, label, 1, wanted)
+    header: list[str] = table.column_names
+    of_labels, places = _columns(path, header, label, wanted)
+    x = np.empty((table.num_rows, len(places)))
+    for k, place in enumerate(places):
+        column = table.column(place)
+        plain = pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
+        x[:, k] = column.to_numpy() if plain else [number(text_of(cell)) for cell in column.to_pylist()]  # NaN for None
+        strange = np.flatnonzero(~np.isfinite(x[:, k]))
+        if len(strange):
+            row = int(strange[0])
+            _refuse_cell(path, row + 1, text_of(column[row].as_py()), header[place])
+    labels = None if of_labels is None else tuple(class_name(text_of(c)) for c in table.column(of_labels).to_pylist())
+    return Vectors(shown(path), x, tuple(header[i] for i in places), labels)
 
 
 def parquet_reader(path: Path) -> tuple[Any, Any]:
@@ -99,79 +142,79 @@ def parquet_reader(path: Path) -> tuple[Any, Any]:
         raise InputError(f"{path} needs the package pyarrow: pip install 'vmt[parquet]', or save it as CSV.") from error
 
 
-def _rows(path: Path) -> list[list[str]]:
-    existing_file(path, "give the path of a CSV file")
-    try:
-        with open_text(path) as file:
-            first = file.readline()
-            cells = csv.reader(chain([first], file), delimiter=delimiter_of(first))
-            rows = [[cell.strip() for cell in row] for row in cells if any(row)]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is not a CSV file in UTF-8: save it again as that.") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
-    rows = [row for row in rows if any(row)]
-    if not rows:
-        raise InputError(f"{path} is empty: give it one row per sample.")
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(rows[0]):
-            raise InputError(f"row {number} of {path} has {len(row)} cells and the first {len(rows[0])}: correct it.")
-    return rows
+def text_of(cell: Any) -> str:
+    """A cell of a Parquet file as a CSV would have it."""
+    return "" if cell is None else str(cell)
 
 
-def _labels(header: Sequence[str], rows: list[list[str]], label: str | None) -> tuple[str, ...] | None:
-    column = label or LABEL
-    if column not in header:
-        return None
-    place = list(header).index(column)
-    return tuple(class_name(row[place]) for row in rows)
+def _numbered(path: Path, layout: Layout, rows: Iterator[Row]) -> Iterator[tuple[int, Row]]:
+    """The rows with their numbers in the file; one of another length than the first is refused."""
+    nth = 0
+    for nth, row in enumerate(rows, 2 if layout.named else 1):
+        if len(row) != len(layout.header):
+            raise InputError(
+                f"row {nth} of {path} has {len(row)} cells and the first {len(layout.header)}: correct it."
+            )
+        yield nth, row
+    if not nth:
+        raise InputError(f"{path} holds a header and no rows: give it one row per sample.")
 
 
 def _pictures(
-    path: Path, header: Sequence[str], rows: list[list[str]], place: int, label: str | None, first: int
+    path: Path, header: Sequence[str], rows: Iterator[tuple[int, Row]], place: int, label: str | None
 ) -> Listing:
-    missing = [i for i, row in enumerate(rows, first) if not row[place]]
-    if missing:
+    of_labels, listed = _place_of_labels(header, label), list(rows)
+    if missing := [nth for nth, row in listed if not row[place]]:
         raise InputError(f"row {missing[0]} of {path} names no picture: correct or remove it.")
-    files = tuple(path.parent / row[place] for row in rows)
-    return Listing(shown(path), files, _labels(header, rows, label))
+    labels = None if of_labels is None else tuple(class_name(row[of_labels]) for _, row in listed)
+    return Listing(shown(path), tuple(path.parent / row[place] for _, row in listed), labels)
 
 
 def _vectors(
-    path: Path, header: Sequence[str], rows: list[list[str]], label: str | None, first: int, wanted: Sequence[str]
-) -> Table:
-    labels = _labels(header, rows, label)
-    left_out = (label or LABEL) if labels is not None else None
+    path: Path, header: Sequence[str], rows: Iterator[tuple[int, Row]], label: str | None, wanted: Sequence[str]
+) -> Vectors:
+    of_labels, places = _columns(path, header, label, wanted)
+    values = array("d")  # as text, a table takes many times the memory of its numbers
+    labels: list[str] = []
+    for nth, row in rows:
+        for place in places:
+            value = number(row[place])
+            if value is None or not math.isfinite(value):
+                _refuse_cell(path, nth, row[place], header[place])
+            values.append(value)
+        if of_labels is not None:
+            labels.append(class_name(row[of_labels]))
+    x = np.frombuffer(values).reshape(-1, len(places))
+    return Vectors(shown(path), x, tuple(header[i] for i in places), None if of_labels is None else tuple(labels))
+
+
+def _refuse_cell(path: Path, row: int, cell: str, column: str) -> NoReturn:
+    what = f"{cell!r} instead of a number" if cell else "nothing"
+    raise InputError(
+        f"row {row} of {path} has {what} in the column {column!r}: remove the column, fill in a number, or name the "
+        "column of the classes with --label."
+    )
+
+
+def _place_of_labels(header: Sequence[str], label: str | None) -> int | None:
+    return list(header).index(label or LABEL) if (label or LABEL) in header else None
+
+
+def _columns(
+    path: Path, header: Sequence[str], label: str | None, wanted: Sequence[str]
+) -> tuple[int | None, list[int]]:
+    """Where a table has its labels, if it has any, and its features."""
+    of_labels = _place_of_labels(header, label)
     only = set(wanted) if set(wanted) <= set(header) else set()
-    places = [i for i, name in enumerate(header) if name != left_out and (not only or name in only)]
+    places = [i for i, name in enumerate(header) if i != of_labels and (not only or name in only)]
     if not places:
-        raise InputError(f"{path} has no column of numbers beside {left_out!r}: give it the features.")
+        raise InputError(f"{path} has no column of numbers beside {label or LABEL!r}: give it the features.")
     if unnamed := [i + 1 for i in places if INDEX.fullmatch(header[i])]:
         raise InputError(
             f"column {unnamed[0]} of {path} has no name, as when pandas writes its index: remove it (index=False), or "
             "name it if it is a feature."
         )
-    x = _numbers(path, header, rows, places, first)
-    return Table(shown(path), x, tuple(header[i] for i in places), labels)
-
-
-def _numbers(
-    path: Path, header: Sequence[str], rows: list[list[str]], places: list[int], first: int
-) -> NDArray[np.float64]:
-    """The values of some columns; the first cell that has none is named."""
-    try:
-        x = np.array([[float(row[i]) for i in places] for row in rows])
-    except ValueError:  # true and false, or something to complain of
-        x = np.array([[number(row[i]) for i in places] for row in rows], np.float64)  # NaN for None
-    strange = np.argwhere(~np.isfinite(x))
-    if len(strange):
-        row, place = int(strange[0][0]), places[strange[0][1]]
-        what = f"{rows[row][place]!r} instead of a number" if rows[row][place] else "nothing"
-        raise InputError(
-            f"row {row + first} of {path} has {what} in the column {header[place]!r}: remove the column, fill in a "
-            "number, or name the column of the classes with --label."
-        )
-    return x
+    return of_labels, places
 
 
 def columns_of(name: str, header: Sequence[str], features: Sequence[str], of: str) -> list[int]:
@@ -182,16 +225,15 @@ def columns_of(name: str, header: Sequence[str], features: Sequence[str], of: st
     return [places[column] for column in features]
 
 
+def refuse_repeated(columns: Sequence[str], name: str) -> None:
+    """Refuses a table in which two columns have the same name."""
+    if len(set(columns)) < len(columns):
+        repeated = next(column for i, column in enumerate(columns) if column in columns[:i])
+        raise InputError(f"{name} has two columns called {repeated!r}: give each its own name.")
+
+
 def delimiter_of(line: str) -> str:
     return max(",;\t", key=line.count)
-
-
-def is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def number(cell: str) -> float | None:
