@@ -145,6 +145,25 @@ def test_grid_search_over_both_domains(moved: Arrays) -> None:
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
+def test_samples_without_a_label_are_not_judged(moved: Arrays) -> None:
+    """Or a search over both domains, the target's labels being −1, would find every model half as good as it is."""
+    xs, names, xt = moved
+    ys = np.arange(len(xs)) % 3
+    x, domains = np.concatenate([xs, xt]), np.repeat([1, -1], [len(xs), len(xt)])
+    for labels, unknown in ((ys, -1), (names, ""), (ys.astype(float), -1.0)):
+        y = np.concatenate([labels, np.full(len(xt), unknown, labels.dtype)])
+        model = clone(BRIEF).fit(x, y, sample_domain=domains)
+        expected = (model.predict(xs) == labels).mean()
+        assert expected > 0
+        assert model.score(x, y) == model.score(xs, labels) == expected
+        assert model.score(x, y, np.r_[1.0, np.zeros(len(x) - 1)]) in (0, 1)
+    signs = np.where(ys == 1, 1, -1)  # here −1 is a class like the other
+    model = clone(BRIEF).fit(xs, signs, X_target=xt)
+    assert model.score(xs, signs) == (model.predict(xs) == signs).mean()
+    with pytest.raises(vmt.InputError, match="no label of y is known"):
+        clone(BRIEF).fit(xs, ys).score(xt, np.full(len(xt), -1))
+
+
 def test_a_method_of_ones_own(moved: Arrays) -> None:
     xs, ys, xt = moved
     vada = vmt.methods.vada(lambda_t=0.1, iterations=3)

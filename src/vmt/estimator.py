@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
 from sklearn.utils import assert_all_finite, check_array, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
@@ -19,8 +20,8 @@ from vmt.api import model_of
 from vmt.data import domain, make_task
 from vmt.data.convert import labelled_part
 from vmt.data.frames import check_digits
-from vmt.data.labels import UNKNOWN
 from vmt.defaults import Defaults, defaults_for, interval_for, looks_for
+from vmt.domains import known_labels, source_rows, target_numbers
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.methods import with_target_labels
@@ -188,6 +189,19 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
         return labels
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy on the samples whose label is known, so that a search over both domains is judged by the source's:
+        −1, NaN, None and an empty text stand for a label that is not, unless they are classes."""
+        check_is_fitted(self)
+        known = known_labels(y, self.classes_)
+        if known.all():
+            return float(super().score(X, y, sample_weight))
+        if not known.any():
+            raise InputError("no label of y is known, so there is nothing to judge by: give labels of some samples.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        labels = np.array(np.asarray(y, object).ravel()[known].tolist())
+        return float(accuracy_score(labels, self.predict(X)[known], sample_weight=weight))
+
     def _train(
         self, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any], known: NDArray[Any] | None
     ) -> Model:
@@ -258,38 +272,3 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if model is not None and next(model.network.parameters()).device.type != "cpu":
             state["model_"] = copy.deepcopy(model).to("cpu")
         return state
-
-
-def target_numbers(labels: Any, classes: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """The class number of each target sample, −1 where its label is not known."""
-    if labels is None:
-        raise InputError("use_target_labels needs labels of the target: give y_target, or sample_domain.")
-    number = {label: k for k, label in enumerate(classes.tolist())}
-    if -1 in number:
-        raise InputError(
-            "−1 is a label of the source, and marks unknown ones of the target: name that class otherwise."
-        )
-    given = np.asarray(labels, object).ravel().tolist()
-    if len(given) != count:
-        raise InputError(
-            f"y_target has {len(given)} labels for {count} samples: give one each, −1 where it is unknown."
-        )
-    unknown = [label not in number and str(label) in UNKNOWN for label in given]
-    strange = [label for label, skip in zip(given, unknown, strict=True) if not skip and label not in number]
-    if strange:
-        raise InputError(f"the target has the label {strange[0]!r}, which the source lacks: correct or remove it.")
-    return np.array([-1 if skip else number[label] for label, skip in zip(given, unknown, strict=True)], np.int64)
-
-
-def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:
-    """Which samples are of the source."""
-    domains = column_or_1d(sample_domain)
-    if len(domains) != count:
-        raise InputError(f"sample_domain has {len(domains)} entries for {count} samples: give one per sample.")
-    if (domains == 0).any():
-        raise InputError("sample_domain has zeros: give positive numbers for the source, negative ones for the target.")
-    is_source: NDArray[np.bool_] = domains > 0
-    for part, missing in ((is_source, "positive entry, so no source"), (~is_source, "negative entry, so no target")):
-        if not part.any():
-            raise InputError(f"sample_domain has no {missing}: mark the source positive and the target negative.")
-    return is_source
