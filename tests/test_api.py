@@ -13,6 +13,8 @@ from safetensors import safe_open
 from torch import nn
 
 import vmt
+from vmt.data import domain
+from vmt.evaluate import BATCH
 from vmt.method import Adam, Method
 from vmt.nets import Staged, from_module
 
@@ -156,7 +158,9 @@ def test_images_of_the_wrong_range_are_refused_when_predicting() -> None:
         for wrong in (x, x.astype(np.float32), scaled - 1):
             with pytest.raises(vmt.InputError, match="but this model was trained on"):
                 model_of_floats.predict(wrong)
-    assert model.predict(np.resize(x, (4, 12, 12))).shape == (4,), "another size is resized"
+    larger = random.integers(0, 256, (BATCH + 1, 12, 10), dtype=np.uint8)
+    resized = model.preprocess.fit(domain(larger, name="larger").x)
+    assert (model.predict_proba(larger) == model.predict_proba(resized)).all(), "another size is resized"
     with pytest.raises(vmt.InputError, match=r"reads images, but the input .* holds vectors"):
         model.predict(x.reshape(40, 64))
 

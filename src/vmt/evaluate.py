@@ -31,10 +31,12 @@ class Judgement:
 
 @torch.inference_mode()
 def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
-    """Logits of stored samples, in evaluation mode, batch by batch; the mode of each layer is put back."""
+    """Logits of stored samples, images of any size, in evaluation mode; the mode of each layer is put back."""
     device = next(network.parameters()).device
     with evaluating(network):
-        parts = [network(preprocess(part.to(device)))["logits"].float() for part in torch.split(x, BATCH)]
+        # Resized batch by batch: in float32, all of them at once may take many times the memory of the samples.
+        batches = (preprocess.fit(part).to(device) for part in torch.split(x, BATCH))
+        parts = [network(preprocess(batch))["logits"].float() for batch in batches]
     return torch.cat(parts)
 
 

@@ -106,7 +106,7 @@ class Model:
             raise InputError(
                 f"the input has the label {int(samples.y.max())}, but this model knows {len(self.classes)} classes."
             )
-        return replace(samples, x=self.preprocess.fit(samples.x))
+        return samples
 
     def save(self, path: str | Path) -> None:
         """Everything needed to predict, in one file."""
