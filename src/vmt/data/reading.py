@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from vmt.names import FEW, PART
 
 T = TypeVar("T")
 
-CHUNK = 32
+AHEAD = 256  # pictures
 PATIENCE = 2.0  # seconds of reading before a bar is shown
 VERSION = 1  # of how pictures are decoded; another one makes what was kept useless
 
@@ -90,13 +91,8 @@ def read_pictures(
 
 def _each(work: Callable[[Path], T], listing: Listing, progress: bool) -> Iterator[T | str]:
     """What `work` makes of every picture, in order; a word for its fault where it makes nothing."""
-
-    def portion(start: int) -> list[T | str]:
-        return [attempt(work, path) for path in listing.files[start : start + CHUNK]]
-
-    total = len(listing.files)
     bar: Any = tqdm(
-        total=total,
+        total=len(listing.files),
         desc=f"reading {listing.name}",
         unit="pictures",
         delay=PATIENCE,
@@ -104,20 +100,32 @@ def _each(work: Callable[[Path], T], listing: Listing, progress: bool) -> Iterat
         leave=False,
         disable=not progress,
     )
+    # Pillow warns of sizes and oddities that are dealt with here.
+    with bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _, result in in_order(work, listing.files):
+            yield result
+            bar.update()
+
+
+def in_order(work: Callable[[Path], T], paths: Iterable[Path]) -> Iterator[tuple[Path, T | str]]:
+    """Every picture, and what `work` makes of it or a word for its fault. Threads work no more than AHEAD of what is
+    asked for."""
+    waiting: deque[tuple[Path, Future[T | str]]] = deque()
     pool = ThreadPoolExecutor(min(8, usable_cores()))
     try:
-        # Pillow warns of sizes and oddities that are dealt with here.
-        with bar, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for results in pool.map(portion, range(0, total, CHUNK)):
-                yield from results
-                bar.update(len(results))
+        for path in paths:
+            waiting.append((path, pool.submit(_attempt, work, path)))
+            if len(waiting) > AHEAD:
+                done, future = waiting.popleft()
+                yield done, future.result()
+        for done, future in waiting:
+            yield done, future.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def attempt(work: Callable[[Path], T], path: Path) -> T | str:
-    """What `work` makes of a picture, or a word for its fault."""
+def _attempt(work: Callable[[Path], T], path: Path) -> T | str:
     try:
         return work(path)
     except TooLarge:

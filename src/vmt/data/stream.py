@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.cores import usable_cores
 from vmt.data.files import DAMAGED_NPZ, kind_of
 from vmt.data.folders import SUFFIXES, shown, walk
 from vmt.data.pictures import decode
 from vmt.data.preprocess import Preprocess
 from vmt.data.ranges import BYTES, UNIT
-from vmt.data.reading import attempt
+from vmt.data.reading import in_order
 from vmt.data.rows import Table, array_rows, open_csv, open_parquet
 from vmt.data.tables import TABLES, lines_of
 from vmt.errors import InputError
-
-T = TypeVar("T")
 
 BATCH = 256
 ARRAYS = frozenset({".npy", ".npz"})
@@ -164,7 +159,7 @@ def _pictures(paths: Iterator[Path], reads: Reads) -> Iterator[Item]:
     assert size is not None
     files: list[str] = []
     pixels: list[NDArray[np.uint8]] = []
-    for path, result in _in_order(lambda path: attempt(lambda path: decode(path, size, channels), path), paths):
+    for path, result in in_order(lambda path: decode(path, size, channels), paths):
         if isinstance(result, str):
             yield Fault(shown(path), result)
             continue
@@ -208,20 +203,3 @@ def as_trained(pixels: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[Any
     if preprocess.values is BYTES:
         return pixels
     return pixels / np.float32(255) if preprocess.values is UNIT else pixels / np.float32(127.5) - 1
-
-
-def _in_order(work: Callable[[Path], T], paths: Iterator[Path]) -> Iterator[tuple[Path, T]]:
-    """The results of threads that work no more than a batch ahead."""
-    waiting: deque[tuple[Path, Future[T]]] = deque()
-    pool = ThreadPoolExecutor(min(8, usable_cores()))
-    try:
-        for path in paths:
-            waiting.append((path, pool.submit(work, path)))
-            if len(waiting) > BATCH:
-                done, future = waiting.popleft()
-                yield done, future.result()
-        while waiting:
-            done, future = waiting.popleft()
-            yield done, future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
