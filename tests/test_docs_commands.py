@@ -102,7 +102,6 @@ RULES = (
     Rule(r"vmt train [a-z]+-[a-z]+", f"{SHORT} --net tiny"),
     Rule(r"vmt train .*--dirt-t", f"{SHORT} {DIRT_T}"),
     Rule(r"vmt train", SHORT),
-    Rule(r"vmt select runs/\*", swap=("runs/*", "runs/[abc]")),
     Rule(r"vmt (predict|evaluate) model.safetensors .*table.csv", swap=("model.safetensors", "table.safetensors")),
     Rule(r"vmt (predict|evaluate|export|methods|tasks|select)"),
     Rule(r"vmt report"),

@@ -99,6 +99,21 @@ def test_select_ranks_two_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(found["looks"][str(runs / "slow")]) == 12
 
 
+def test_the_answer_is_short_and_takes_a_folder_of_runs(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ranking, and what to know of it; all else if asked for."""
+    monkeypatch.chdir(runs)
+    assert main(["select", "."]) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) <= 20
+    head, *rows = said.split("\n\n")[1].splitlines()
+    assert head.split()[:4] == ["#", "run", "iteration", "ami_source"]
+    assert {row.split()[1] for row in rows} == {"slow", "kept"}
+    assert "bnm" not in said
+    assert "--all" in said
+
+
 def test_select_in_words(runs: Path) -> None:
     done = vmt("select", runs / "slow", runs / "kept", "--history")
     assert done.returncode == 0, done.stderr
@@ -117,7 +132,7 @@ def test_tables_fit_the_terminal(
     monkeypatch.delenv("COLUMNS", raising=False)
     if width != 80:
         monkeypatch.setenv("COLUMNS", str(width))
-    assert main(["select", "slow", "kept", "--history"]) == 0
+    assert main(["select", "slow", "kept", "--history", "--all"]) == 0
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= width
     heads = [line.split() for line in said.splitlines() if line.startswith("#")]
@@ -148,7 +163,7 @@ def test_runs_of_different_data_are_told_apart_first(runs: Path, capsys: pytest.
 
 
 def test_without_labels_there_is_no_accuracy(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["select", str(runs / "kept"), "--by", "entropy"]) == 0
+    assert main(["select", str(runs / "kept"), "--by", "entropy", "--all"]) == 0
     said = capsys.readouterr().out
     assert "accuracy*" not in said
     assert "rank correlations over" in said
@@ -159,7 +174,7 @@ def test_two_looks_do_not_correlate(runs: Path, tmp_path: Path, capsys: pytest.C
     records = (brief / "log.jsonl").read_text().splitlines(keepends=True)
     looks = [line for line in records if "validators" in json.loads(line)]
     (brief / "log.jsonl").write_text("".join(looks[-2:]))
-    assert main(["select", str(brief), "--by", "entropy"]) == 0
+    assert main(["select", str(brief), "--by", "entropy", "--all"]) == 0
     assert "How the validators agree cannot be said from 2 looks of 1 run." in capsys.readouterr().out
 
 
@@ -184,12 +199,14 @@ def test_select_refuses_with_a_sentence(runs: Path, tmp_path: Path, capsys: pyte
     assert "without validators" in capsys.readouterr().err
 
 
-def test_folders_that_are_no_runs_are_named_and_left_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_that_are_no_runs_are_named_and_left_out(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As runs/* may name them."""
-    assert main(["select", str(runs), str(runs / "kept"), "--json"]) == 0
+    assert main(["select", str(tmp_path), str(runs / "kept"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {look["run"] for look in found["ranking"]} == {str(runs / "kept")}
-    assert f"{runs} is not the folder of a run" in found["warnings"][0]
+    assert f"{tmp_path} is not the folder of a run" in found["warnings"][0]
 
 
 def test_an_unknown_validator_is_refused_before_training() -> None:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.columns import Column, across, filled, fitted, shortened, terminal_width
+from vmt.data.folders import few
 from vmt.errors import InputError
+from vmt.report.records import find_runs
 from vmt.selection import History, Look, agreement, incomparable, models, names, ranked, read_history, warnings
 from vmt.validators import VALIDATORS, check_name
 
 
 def run(arguments: argparse.Namespace) -> int:
     by = check_name(arguments.by)
-    histories, left_out = read_all(dict.fromkeys(arguments.runs))
+    histories, left_out = read_all(find_runs(arguments.runs))
     check_known(by, histories)
     order, agree, warned = ranked(models(histories), by), agreement(histories), [*left_out, *warnings(histories)]
     if arguments.json:
@@ -28,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     measures = VALIDATORS[by].text
     say(f"Ranked by {by}, {measures} (higher is better). No target label has a part in it.", width)
     say(doubt or "", width)
-    print("\n" + ranking(order, by, width))
+    print("\n" + ranking(order, by, width, arguments.all))
     if any(look.accuracy is not None for look in order):
         print()
         say("* measured with target labels, which these runs happen to have; it decides nothing here.", width)
@@ -37,13 +39,20 @@ def run(arguments: argparse.Namespace) -> int:
     print()
     for sentence in [*(f"Warning: {each}" for each in warned if each != doubt), *advice(order, histories, by)]:
         say(sentence, width)
+    if arguments.all:
+        say_how_they_agree(agree, width)
+    else:
+        say("The other validators, and how far they agree: --all.", width)
+    return 0
+
+
+def say_how_they_agree(agree: dict[str, Any], width: int) -> None:
     print()
     if agree["enough"]:
         say(f"How the validators agree: rank correlations over {agree['over']}.", width)
         print("\n" + matrix(agree, width))
     else:
         say(f"How the validators agree cannot be said from {agree['over']}.", width)
-    return 0
 
 
 def say(sentence: str, width: int) -> None:
@@ -71,13 +80,14 @@ def check_known(by: str, histories: Sequence[History]) -> None:
         raise InputError(f"no look of these runs has {by}: choose with --by one of {', '.join(known)}.")
 
 
-def ranking(looks: Sequence[Look], by: str, width: int) -> str:
-    """One line for each model: where it is, the score that ranks, what speaks against it, then the other scores."""
+def ranking(looks: Sequence[Look], by: str, width: int, others: bool) -> str:
+    """One line for each model: where it is, the score that ranks, what speaks against it, and the other scores if
+    asked for."""
     place = Column("#", [str(place) for place in range(1, len(looks) + 1)])
     rest = [steps(looks), *ranked_by(looks, by)]
     room = width - across([place, Column("", []), *rest])
     runs = Column("run", [shortened(look.run, max(room, len("run") + 12)) for look in looks], words=True)
-    return fitted(place, [runs, *rest, *other_scores(looks, by)], width)
+    return fitted(place, [runs, *rest, *(other_scores(looks, by) if others else ())], width)
 
 
 def over_time(looks: Sequence[Look], by: str, width: int) -> str:
@@ -111,13 +121,13 @@ def advice(order: Sequence[Look], histories: Sequence[History], by: str) -> list
     """What to do now."""
     first = order[0]
     said = [f"The first is {first.file}." if first.file else f"The first is {first.run}; its model is not saved yet."]
-    for history in histories:
-        best = ranked(history.looks, by)[0]
-        if best.file is None and best is not history.looks[-1] and best.scores.get(by) is not None:
-            said.append(
-                f"{best.run} was better by {by} at iteration {best.step}, but that model was not kept: "
-                f"--keep-best {by} would have."
-            )
+    bests = [(ranked(history.looks, by)[0], history.looks[-1]) for history in histories]
+    lost = [best for best, last in bests if not best.file and best is not last and best.scores.get(by) is not None]
+    if lost:
+        moments = few([f"{best.run} at iteration {best.step}" for best in lost])
+        said.append(
+            f"Better by {by} at an earlier moment, whose model was not kept: {moments} (--keep-best {by} would have)."
+        )
     return said
 
 
