@@ -25,3 +25,10 @@ def test_last_line_is_the_report(device: str, capsys: pytest.CaptureFixture[str]
 def test_device_that_is_not_there(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--device", name]) == 2
     assert f"device '{name}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flag", "least"), [("--batch-size", 2), ("--iterations", 1)])
+@pytest.mark.parametrize("below", [1, 2])
+def test_too_few_to_time(flag: str, least: int, below: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", flag, str(least - below)]) == 2
+    assert f"argument {flag}: '{least - below}' is not a whole number of {least} or more" in capsys.readouterr().err

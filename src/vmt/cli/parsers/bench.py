@@ -1,5 +1,7 @@
 """Flags of ``vmt bench``."""
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,14 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     parser.add_argument("--net", choices=NETS, default="small", help="the paper's small or large network")
-    parser.add_argument("--batch-size", type=int, metavar="N", default=64, help="samples of each domain (64)")
+    parser.add_argument("--batch-size", type=at_least(2), metavar="N", default=64, help="samples of each domain (64)")
     parser.add_argument(
         "--engines", nargs="+", choices=ENGINES, metavar="ENGINE", help=f"which to time: {', '.join(ENGINES)}"
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="of the networks (default: auto)")
     parser.add_argument(
         "--iterations",
-        type=int,
+        type=at_least(1),
         metavar="N",
         help="iterations in a block (what fills a quarter of a second on a GPU; 1 on a CPU)",
     )
@@ -36,3 +38,14 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.set_defaults(run=Later("vmt.engine.bench"))
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """A whole number that is not too small: batch statistics need two samples."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+        return int(text)
+
+    return read
