@@ -14,7 +14,7 @@ from torch import Tensor
 from vmt.errors import InputError, whole
 from vmt.nets.staged import INPUT
 from vmt.schedules import Number
-from vmt.views import Labels, Node, View
+from vmt.views import Labels, Node, View, below
 
 Loss = Callable[..., Tensor | tuple[Tensor, ...]]
 
@@ -266,11 +266,8 @@ class Method:
 
     def reads_labels_of(self, stream: str) -> bool:
         """Whether any term does, itself or through the nodes that it reads."""
-
-        def below(node: Node) -> bool:
-            return (isinstance(node, Labels) and node.batch.stream == stream) or any(map(below, node.reads))
-
-        return any(below(node) for update in self.updates() for term in update.terms for node in term.reads)
+        nodes = (node for update in self.updates() for term in update.terms for node in term.reads)
+        return any(isinstance(each, Labels) and each.batch.stream == stream for node in nodes for each in below(node))
 
 
 def averaged(phase: Phase, decay: float, most: bool = False) -> Phase:

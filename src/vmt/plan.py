@@ -12,7 +12,7 @@ from functools import lru_cache
 from vmt.errors import InputError
 from vmt.method import Phase, Update
 from vmt.nets.staged import INPUT
-from vmt.views import SLOPE, Batch, Node, Tap, View
+from vmt.views import SLOPE, Batch, Node, Tap, View, below
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,13 @@ def planned(update: Update, taps_of_roles: tuple[tuple[str, tuple[str, ...]], ..
 
 def taps_below(node: Node | View) -> Iterator[Tap]:
     """Every tap that a node depends on, itself included, in the order in which they can run."""
-    for child in node.reads:
-        yield from taps_below(child)
-    if isinstance(node, Tap):
-        yield node
+    return (each for each in below(node) if isinstance(each, Tap))
 
 
 def reads_stream(update: Update, stream: str) -> bool:
     """Whether an update sees anything of a stream."""
-
-    def below(node: Node | View) -> bool:
-        return (isinstance(node, Batch) and node.stream == stream) or any(below(child) for child in node.reads)
-
-    nodes: list[Node | View] = [node for term in update.terms for node in term.reads]
-    return any(below(node) for node in [*nodes, *update.keep])
+    nodes: list[Node | View] = [*update.keep, *(node for term in update.terms for node in term.reads)]
+    return any(isinstance(each, Batch) and each.stream == stream for node in nodes for each in below(node))
 
 
 def trains_on(phase: Phase, stream: str) -> bool:

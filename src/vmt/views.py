@@ -10,7 +10,7 @@ set of passes of an update is known before it runs (:mod:`vmt.plan`).
 >>> reads = clean.logits, mixed.logits, Lam(pairs), Partner(pairs)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -271,3 +271,10 @@ class Parameter:
 
     def value(self, values: Values, context: Context) -> Tensor:
         return context.parameter(self.role, self.name)
+
+
+def below(node: Node | View) -> Iterator[Node | View]:
+    """All that a node reads, whatever comes first first, and the node itself."""
+    for child in node.reads:
+        yield from below(child)
+    yield node
