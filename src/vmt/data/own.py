@@ -100,23 +100,10 @@ def own_task(
     how = how or Reading()
     parts, notes = read_parts([Path(path) for path in (source, target, target_test) if path is not None], how)
     first = parts[0]
-    if first.y is None:
-        raise InputError(
-            f"{first.name} has no labels, and the source needs them: {how_to_label(first.name, how.label)}."
-        )
-    if _unknown(first.y).any():
-        row = int(np.flatnonzero(_unknown(first.y))[0]) + 1
-        raise InputError(f"sample {row} of {first.name} has no label, and the source needs them: add it or remove it.")
-    names = class_names(first)
-    if names is not None and len(names) < 2:
-        raise InputError(f"{first.name} has only the class {names[0]!r}: give it two classes or more.")
-    if first.by_folder and names is not None and {name.lower() for name in names} <= SPLITS:
-        raise InputError(
-            f"{first.name} has the subfolders {few(list(names))}, which are parts of a data set and no classes: give "
-            "one of them."
-        )
+    names = _classes_of_source(first, how.label)
     second, *third = (same_features(part, first.features, first.name) for part in parts[1:])
     check_digits(first.x, second.x, first.features)
+    assert first.y is not None
     second, said = _without_strange_folders(second, set(names or map(str, first.y.ravel().tolist())))
     notes += said
     test_part = third[0] if third else second
@@ -138,14 +125,32 @@ def own_task(
         assert labelled is not None
         notes += (f"{len(labelled)} of the {len(second.x)} samples of {second.name} are trained on with their labels",)
     task = make_task(
-        domain(first.x, numbered(first, names), name=first.name, features=first.features),
-        _target(second, names),
+        _domain(first, names),
+        _domain(second, names),
         target_test=test,
         target_labelled=labelled if use_target_labels else None,
         classes=names,
         size=how.image_size,
     )
     return task, notes
+
+
+def _classes_of_source(part: Part, label: str | None) -> tuple[str, ...] | None:
+    """The names of the classes, None where they are only numbers; refuses a source that nothing can be learned from."""
+    if part.y is None:
+        raise InputError(f"{part.name} has no labels, and the source needs them: {how_to_label(part.name, label)}.")
+    if _unknown(part.y).any():
+        row = int(np.flatnonzero(_unknown(part.y))[0]) + 1
+        raise InputError(f"sample {row} of {part.name} has no label, and the source needs them: add it or remove it.")
+    names = class_names(part)
+    if names is not None and len(names) < 2:
+        raise InputError(f"{part.name} has only the class {names[0]!r}: give it two classes or more.")
+    if part.by_folder and names is not None and {name.lower() for name in names} <= SPLITS:
+        raise InputError(
+            f"{part.name} has the subfolders {few(list(names))}, which are parts of a data set and no classes: give "
+            "one of them."
+        )
+    return names
 
 
 def class_names(part: Part) -> tuple[str, ...] | None:
@@ -205,13 +210,11 @@ def _without_strange_folders(part: Part, classes: set[str]) -> tuple[Part, tuple
 
 def _labelled(part: Part, names: tuple[str, ...] | None) -> Domain | None:
     """The samples of a part whose labels are known."""
-    if part.y is None or _unknown(part.y).all():
-        return None
-    part = _known(part)
-    return domain(part.x, numbered(part, names), name=part.name, features=part.features)
+    return None if part.y is None or _unknown(part.y).all() else _domain(_known(part), names)
 
 
-def _target(part: Part, names: tuple[str, ...] | None) -> Domain:
+def _domain(part: Part, names: tuple[str, ...] | None) -> Domain:
+    """All samples of a part, with labels only where each has one."""
     whole = part.y is not None and not _unknown(part.y).any()
     return domain(part.x, numbered(part, names) if whole else None, name=part.name, features=part.features)
 
