@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from vmt.engine.joined import join_weight_gradients
+from vmt.engine.order import reads_before_writes
 from vmt.engine.tally import Tally
 from vmt.engine.untouched import drawing_with_torch_alone, untouched
 from vmt.engine.waits import launched_early
@@ -64,6 +65,7 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
     with (
         tracing(TracingContext(mode)),
         torch._inductor.config.patch(options),
+        reads_before_writes(),
         launched_early() if early else nullcontext(),
     ):
         run: Callable[..., Any] = torch._inductor.compile(graph, stand_ins)
