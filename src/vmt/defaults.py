@@ -1,14 +1,12 @@
 """What is used where nothing was asked for, by the kind of samples and how many there are."""
 
-import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vmt.method import decay_for
-from vmt.methods import named
-from vmt.recipes import Recipe
+from vmt.recipes import Recipe, taken
 from vmt.train.config import Config, torch_device
 
 LONGEST = 5_000
@@ -40,8 +38,7 @@ class Defaults:
 
     def recipe(self, method: str = "vmt", dirt_t: bool = False) -> Recipe:
         """A method with those of them that it takes, and DIRT-T after it if asked for, as long as the method."""
-        takes = inspect.signature(named(method)).parameters
-        settings = {name: getattr(self, name) for name in WEIGHTS if name in takes}
+        settings = taken(method, {name: getattr(self, name) for name in WEIGHTS})
         settings |= {"iterations": self.iterations, "lr": self.lr, "decay": decay_for(self.iterations)}
         refine: dict[str, Any] | None = None
         if dirt_t:

@@ -13,7 +13,6 @@ from typing import Any
 from vmt import methods
 from vmt.errors import InputError
 from vmt.method import Adam, Method
-from vmt.methods import METHODS
 from vmt.names import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS
 from vmt.train.config import Config
 
@@ -92,7 +91,6 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
         raise InputError(f"the paper has no task {task!r}: give the settings of your own run.")
     weights = PAPER[task, instance_norm]
     lambda_t = weights.lambda_t
-    takes = inspect.signature(METHODS[method]).parameters
     settings: dict[str, Any] = {"lambda_d": weights.lambda_d, "lambda_s": weights.lambda_s}
     if method in ("vada", "co_da") and task == "mnist-svhn":
         lambda_t = 0.01  # VADA collapses at VMT's 0.06
@@ -100,7 +98,6 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
     settings["lambda_t"] = lambda_t
     if weights.lambda_mix_t is not None:
         settings["lambda_mix_t"] = weights.lambda_mix_t
-    settings = {name: value for name, value in settings.items() if name in takes}
     refine: dict[str, Any] | None = None
     if dirt_t:
         refine = {"beta": weights.beta, "lambda_t": lambda_t, "interval": weights.interval}
@@ -108,16 +105,13 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
             refine["lambda_mix_t"] = weights.lambda_mix_t
         else:
             refine["mix"] = None
-    return Recipe(method, settings, refine, weights.net, {"instance_norm": instance_norm})
+    return Recipe(method, taken(method, settings), refine, weights.net, {"instance_norm": instance_norm})
 
 
 def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
     """The embedded task on a thin network: about a minute on two cores."""
-    settings: dict[str, Any] = {"lr": DIGITS_LR, "decay": DIGITS_DECAY, "iterations": DIGITS_ITERATIONS}
-    if method in ("dann", "vada", "co_da", "vmt"):
-        settings["lambda_d"] = 0.01
-    if method in ("vada", "co_da", "vmt"):
-        settings |= {"lambda_s": 1.0, "lambda_t": DIGITS_LAMBDA_T, "radius": DIGITS_RADIUS}
+    weights = {"lambda_d": 0.01, "lambda_s": 1.0, "lambda_t": DIGITS_LAMBDA_T, "radius": DIGITS_RADIUS}
+    settings = {"lr": DIGITS_LR, "decay": DIGITS_DECAY, "iterations": DIGITS_ITERATIONS} | taken(method, weights)
     refine: dict[str, Any] | None = None
     if dirt_t:
         refine = {
@@ -135,6 +129,12 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
 
 # Chosen on the validation part of the handwriting, which no reported number uses.
 DIGITS_LR, DIGITS_DECAY, DIGITS_LAMBDA_T, DIGITS_RADIUS = 3e-3, 0.99, 1.0, 1.75
+
+
+def taken(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some settings that a method takes."""
+    takes = inspect.signature(methods.named(method)).parameters
+    return {name: value for name, value in settings.items() if name in takes}
 
 
 def recipe_for(task: str, method: str, instance_norm: bool = True, dirt_t: bool = False) -> Recipe:
