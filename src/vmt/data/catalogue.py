@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from vmt.data.benchmarks import Split, read_mnist, read_svhn, read_syn
+from vmt.data.benchmarks import Samples, Split, read_mnist, read_svhn, read_syn
 from vmt.data.cifar import CIFAR_CLASSES, read_cifar10
 from vmt.data.convert import domain
 from vmt.data.digits import digits_task
@@ -52,20 +52,8 @@ def load_task(name: str, data: Path | None = None) -> Task:
     return TASKS[name].load(data)
 
 
-def _mnist(folder: Path, split: Split) -> Domain:
-    return domain(*read_mnist(folder, split), name=f"MNIST {split}")
-
-
-def _mnistm(folder: Path, split: Split) -> Domain:
-    return domain(*read_mnistm(folder, split), name=f"MNIST-M {split}")
-
-
-def _svhn(folder: Path, split: Split) -> Domain:
-    return domain(*read_svhn(folder, split), name=f"SVHN {split}")
-
-
-def _usps(folder: Path, split: Split) -> Domain:
-    return domain(*read_usps(folder, split), name=f"USPS {split}")
+def _named(name: str, read: Callable[[Path, Split], Samples]) -> Reader:
+    return lambda folder, split: domain(*read(folder, split), name=f"{name} {split}")
 
 
 def _syn(folder: Path, split: Split) -> Domain:
@@ -87,11 +75,11 @@ def _stl(folder: Path, split: Split) -> Domain:
 
 # Each set's folder under the data folder, and its reader.
 SETS: dict[str, tuple[str, Reader]] = {
-    "MNIST": ("mnist", _mnist),
-    "MNIST-M": ("mnistm", _mnistm),
-    "SVHN": ("svhn", _svhn),
+    "MNIST": ("mnist", _named("MNIST", read_mnist)),
+    "MNIST-M": ("mnistm", _named("MNIST-M", read_mnistm)),
+    "SVHN": ("svhn", _named("SVHN", read_svhn)),
     "SYN": ("syn", _syn),
-    "USPS": ("usps", _usps),
+    "USPS": ("usps", _named("USPS", read_usps)),
     "CIFAR-10": ("cifar10", _cifar),
     "STL-10": ("stl10", _stl),
 }
