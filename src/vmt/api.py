@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 from vmt import methods
 from vmt.begun import begin_or_go_on, record_of
 from vmt.data import Domain, Task, domain, make_task
+from vmt.data.checks import check_digits
 from vmt.data.convert import labelled_part
-from vmt.data.frames import check_digits, in_order_of
+from vmt.data.frames import in_order_of
 from vmt.data.labels import classes_in, numbered
 from vmt.defaults import LONGEST, defaults_for, looks_for
 from vmt.errors import InputError, whole

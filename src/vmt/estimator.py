@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from vmt.api import model_of
 from vmt.data import domain, make_task
+from vmt.data.checks import check_digits
 from vmt.data.convert import labelled_part
-from vmt.data.frames import check_digits
 from vmt.defaults import Defaults, defaults_for, interval_for, looks_for
 from vmt.domains import known_labels, source_rows, target_numbers
 from vmt.errors import InputError

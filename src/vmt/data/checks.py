@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vmt.data.domain import Domain
+from vmt.data.frames import column_names, frame_values, in_order_of
 from vmt.data.moments import moments
 from vmt.data.ranges import BYTES, SIGNED, UNIT, extremes, value_range
 from vmt.errors import InputError
 
+# A column whose values differ less than this, relative to their mean, has a handful of 32-bit numbers to do it with.
+FEWEST_DIGITS = 2.0**-22
+CONSTANT = 1e-12  # what rounding leaves of a constant, relative to it
 # Two measurements of the same features in the same unit do not differ in spread by this factor.
 MAX_SPREAD_RATIO = 50.0
 
@@ -22,7 +32,6 @@ REMEDIES = {
 def check_pair(source: Domain, target: Domain, classes: int | None = None) -> int:
     """Refuses domains that do not belong together; returns the number of classes.
 
-    >>> import torch
     >>> bright = Domain(torch.rand(8, 1, 6, 6), torch.arange(8) % 2, "scans")
     >>> check_pair(bright, Domain(torch.rand(8, 1, 6, 6) * 255, None, "photographs"))
     Traceback (most recent call last):
@@ -127,3 +136,34 @@ def _check_label_range(samples: Domain, labels: Tensor, classes: int) -> None:
             f"{samples.name} has the label {highest}, but with {classes} classes labels go from 0 to "
             f"{classes - 1}: correct the labels or the number of classes."
         )
+
+
+def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None:
+    """Refuses a column whose differences 32-bit numbers cannot hold: 1,000,000,001 and 1,000,000,002 are one of them.
+
+    >>> check_digits(np.array([[1e9 + 1, 3]]), np.array([[1e9 + 2, 5]]), ("time", "size"))
+    Traceback (most recent call last):
+    vmt.errors.InputError: the column 'time' has values near 1e+09 that differ by about 0.5, which 32-bit ...
+    """
+    parts = [_vectors(in_order_of(x, features, "x", "the source")) for x in (source, target)]
+    if parts[0] is None or parts[1] is None or parts[0].shape[1] != parts[1].shape[1]:
+        return
+    mean, spread = moments(parts[0], parts[1])
+    small = spread / mean.abs().clamp(min=1e-300)
+    lost = torch.nonzero((small > CONSTANT) & (small < FEWEST_DIGITS)).flatten().tolist()
+    if lost:
+        place = lost[0]
+        which = f"the column {features[place]!r}" if features else f"feature {place}"
+        raise InputError(
+            f"{which} has values near {float(mean[place]):g} that differ by about {float(spread[place]):.2g}, which "
+            "32-bit numbers cannot tell apart: subtract the same number from it in both domains, or leave it out."
+        )
+
+
+def _vectors(x: Any) -> Tensor | NDArray[Any] | None:
+    """The rows of an array, a tensor or a data frame; None for anything else, images above all."""
+    if column_names(x):
+        x = frame_values(x, "x")
+    if isinstance(x, Tensor):
+        return x.detach() if x.ndim == 2 and x.layout == torch.strided and not x.is_complex() else None
+    return x if isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "iuf" else None

@@ -6,17 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from vmt.data.moments import moments
 from vmt.data.tables import columns_of, refuse_repeated
 from vmt.errors import InputError
-
-# A column whose values differ less than this, relative to their mean, has a handful of 32-bit numbers to do it with.
-FEWEST_DIGITS = 2.0**-22
-CONSTANT = 1e-12  # what rounding leaves of a constant, relative to it
 
 
 def column_names(x: Any) -> tuple[str, ...]:
@@ -53,34 +46,3 @@ def _column(values: NDArray[Any], column: str, name: str) -> NDArray[Any]:
         )
     numbers: NDArray[Any] = values.astype(np.float64)  # None becomes NaN, which is refused where all is
     return numbers
-
-
-def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None:
-    """Refuses a column whose differences 32-bit numbers cannot hold: 1,000,000,001 and 1,000,000,002 are one of them.
-
-    >>> check_digits(np.array([[1e9 + 1, 3]]), np.array([[1e9 + 2, 5]]), ("time", "size"))
-    Traceback (most recent call last):
-    vmt.errors.InputError: the column 'time' has values near 1e+09 that differ by about 0.5, which 32-bit ...
-    """
-    parts = [_vectors(in_order_of(x, features, "x", "the source")) for x in (source, target)]
-    if parts[0] is None or parts[1] is None or parts[0].shape[1] != parts[1].shape[1]:
-        return
-    mean, spread = moments(parts[0], parts[1])
-    small = spread / mean.abs().clamp(min=1e-300)
-    lost = torch.nonzero((small > CONSTANT) & (small < FEWEST_DIGITS)).flatten().tolist()
-    if lost:
-        place = lost[0]
-        which = f"the column {features[place]!r}" if features else f"feature {place}"
-        raise InputError(
-            f"{which} has values near {float(mean[place]):g} that differ by about {float(spread[place]):.2g}, which "
-            "32-bit numbers cannot tell apart: subtract the same number from it in both domains, or leave it out."
-        )
-
-
-def _vectors(x: Any) -> Tensor | NDArray[Any] | None:
-    """The rows of an array, a tensor or a data frame; None for anything else, images above all."""
-    if column_names(x):
-        x = frame_values(x, "x")
-    if isinstance(x, Tensor):
-        return x.detach() if x.ndim == 2 and x.layout == torch.strided and not x.is_complex() else None
-    return x if isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "iuf" else None

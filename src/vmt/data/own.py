@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vmt.data.checks import check_digits
 from vmt.data.convert import domain
 from vmt.data.domain import Domain
 from vmt.data.files import kind_of
 from vmt.data.folders import class_name, few
-from vmt.data.frames import check_digits
 from vmt.data.labels import in_order
 from vmt.data.parts import Part, Reading, read_parts
 from vmt.data.tables import LABEL, TABLES, columns_of
