@@ -13,6 +13,7 @@ import pytest
 from torch import nn
 
 import vmt
+from vmt.cli.main import main
 from vmt.errors import InputError
 
 Y = np.arange(80) % 2
@@ -110,6 +111,14 @@ def test_a_model_whose_checkpoints_were_removed_is_not_written_over(begun: Path,
         with pytest.raises(InputError, match="holds a model and no checkpoint to go on from"):
             adapt(tmp_path, resume=resume)
     assert kept[0].read_bytes() == kept[1]
+
+
+@pytest.mark.parametrize("command", [["report"], ["select"], ["evaluate"], ["train", "--resume"]])
+def test_commands_that_need_files_say_what_it_is(
+    begun: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, str(begun)]) == 2
+    assert f"{begun} holds a run of vmt.adapt" in capsys.readouterr().err
 
 
 def test_a_damaged_record_is_a_sentence(begun: Path, tmp_path: Path) -> None:

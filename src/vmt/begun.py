@@ -11,13 +11,11 @@ from vmt.environment import fingerprint
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.nets.spec import NetSpec
-from vmt.run import MODEL, RUN
+from vmt.run import ADAPT, MODEL, RUN
 from vmt.train.checkpoint import checkpoints, write_atomically
 from vmt.train.config import Config
 from vmt.train.loop import CHECKPOINTS
 from vmt.views import View
-
-RECORD = "adapt.json"
 
 
 def record_of(task: Task, method: Method, net: NetSpec, config: Config) -> dict[str, Any]:
@@ -70,7 +68,7 @@ def begin_or_go_on(folder: Path, record: dict[str, Any], resume: bool) -> None:
         raise InputError(
             f"{folder} holds a run of vmt train: go on with it by --resume {folder}, or choose another out=."
         )
-    path = folder / RECORD
+    path = folder / ADAPT
     if checkpoints(folder / CHECKPOINTS):
         if not resume:
             raise InputError(
@@ -83,7 +81,7 @@ def begin_or_go_on(folder: Path, record: dict[str, Any], resume: bool) -> None:
 
 
 def check_same(folder: Path, record: dict[str, Any]) -> None:
-    path = folder / RECORD
+    path = folder / ADAPT
     if not path.is_file():
         return
     try:

@@ -32,6 +32,7 @@ from vmt.train.tensorboard import record_writer
 
 RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
 BEST = "model_best.safetensors"
+ADAPT = "adapt.json"  # what vmt.adapt keeps in the place of run.json: its data may lie nowhere
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,11 @@ def start_folder(out: Path, record: Mapping[str, Any]) -> None:
 def read_run(out: Path) -> RunSpec:
     """What a run folder was started with."""
     path = out / RUN
+    if not path.is_file() and (out / ADAPT).is_file():
+        raise InputError(
+            f"{out} holds a run of vmt.adapt, which knows of no files: judge it with vmt evaluate --test, go on with it "
+            "by resume=True in Python, and give vmt report and vmt select runs of vmt train."
+        )
     if not path.is_file():
         raise InputError(f"{out} is not the folder of a run (it has no {RUN}): give the folder that --out named.")
     try:
