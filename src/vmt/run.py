@@ -160,8 +160,8 @@ def read_run(out: Path) -> RunSpec:
     path = out / RUN
     if not path.is_file() and (out / ADAPT).is_file():
         raise InputError(
-            f"{out} holds a run of vmt.adapt, which knows of no files: judge it with vmt evaluate --test, go on with it "
-            "by resume=True in Python, and give vmt report and vmt select runs of vmt train."
+            f"{out} holds a run of vmt.adapt, which knows of no files: judge it with vmt evaluate --test, go on with "
+            "it by resume=True in Python, and give vmt report and vmt select runs of vmt train."
         )
     if not path.is_file():
         raise InputError(f"{out} is not the folder of a run (it has no {RUN}): give the folder that --out named.")
