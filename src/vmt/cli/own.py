@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vmt.data import Task
-from vmt.data.folders import few
+from vmt.data.files import few
 from vmt.data.own import EVALUATION_ONLY, own_task
 from vmt.data.parts import Reading
 from vmt.defaults import defaults_for, looks_for

@@ -12,7 +12,8 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from vmt.data.folders import SUFFIXES, few
+from vmt.data.files import few
+from vmt.data.folders import SUFFIXES
 from vmt.data.reading import PATIENCE
 from vmt.data.stream import STDIN, Chunk, Fault, Reads, expand, stream
 from vmt.errors import InputError

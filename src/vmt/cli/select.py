@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.columns import Column, across, filled, fitted, shortened, terminal_width
-from vmt.data.folders import few
+from vmt.data.files import few
 from vmt.errors import InputError
 from vmt.report.records import find_runs
 from vmt.selection import History, Look, agreement, incomparable, models, names, ranked, read_history, warnings

@@ -70,6 +70,18 @@ def existing_file(path: Path, remedy: str) -> Path:
     return path
 
 
+def shown(text: Path | str) -> str:
+    """A name that can be printed and saved, even if its bytes are no text: those are written out, or names that differ
+    in them would become one."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
+def few(names: list[str], most: int = 3) -> str:
+    """The first few of many."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def kind_of(path: Path) -> str:
     """The ending of a file's name in small letters; that of a packed file says also what is in it, as .csv.gz does."""
     inner = Path(path.stem).suffix if path.suffix.lower() == GZ else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vmt.data.files import kind_of
+from vmt.data.files import few, kind_of, shown
+from vmt.data.labels import class_name
 from vmt.errors import InputError
 
 KINDS = "png jpg jpeg jpe jfif bmp dib gif tif tiff webp ppm pgm pbm pnm tga jp2 ico avif"
@@ -120,20 +120,3 @@ def _notes(name: str, found: Found) -> tuple[str, ...]:
     }
     said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     return (f"left aside in {name}: {said}",) if said else ()
-
-
-def class_name(text: str) -> str:
-    """A name as a person reads it: the same letters are the same name, whichever system wrote them."""
-    return unicodedata.normalize("NFC", shown(text)).strip()
-
-
-def shown(text: Path | str) -> str:
-    """A name that can be printed and saved, even if its bytes are no text: those are written out, or names that differ
-    in them would become one."""
-    return str(text).encode("utf-8", "backslashreplace").decode()
-
-
-def few(names: list[str], most: int = 3) -> str:
-    """The first few of many."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,11 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vmt.data.folders import class_name, few
+from vmt.data.files import few, shown
 from vmt.errors import InputError
 
 # Of a label that is not known.
 UNKNOWN = ("-1", "-1.0", "nan", "None", "")
+
+
+def class_name(text: str) -> str:
+    """A name as a person reads it: the same letters are the same name, whichever system wrote them."""
+    return unicodedata.normalize("NFC", shown(text)).strip()
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

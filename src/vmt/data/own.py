@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from vmt.data.checks import check_digits
 from vmt.data.convert import domain
 from vmt.data.domain import Domain
-from vmt.data.files import kind_of
-from vmt.data.folders import class_name, few
-from vmt.data.labels import in_order
+from vmt.data.files import few, kind_of
+from vmt.data.labels import class_name, in_order
 from vmt.data.parts import Part, Reading, read_parts
 from vmt.data.tables import LABEL, TABLES, columns_of
 from vmt.data.task import Task, make_task

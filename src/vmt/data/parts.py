@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.convert import MIN_SIDE, domain
-from vmt.data.files import existing_file, kind_of, read_npz
-from vmt.data.folders import Listing, list_folder, shown
+from vmt.data.files import existing_file, kind_of, read_npz, shown
+from vmt.data.folders import Listing, list_folder
 from vmt.data.pictures import Size
 from vmt.data.reading import Looked, look_at, read_pictures
 from vmt.data.tables import TABLES, read_csv, read_parquet

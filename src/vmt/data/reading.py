@@ -18,7 +18,8 @@ from tqdm import tqdm
 
 from vmt.data.cache import Arrays, Stamp, cached, stamp
 from vmt.data.cores import usable_cores
-from vmt.data.folders import Listing, few, shown
+from vmt.data.files import few, shown
+from vmt.data.folders import Listing
 from vmt.data.pictures import Size, TooLarge, decode, look
 from vmt.errors import InputError
 from vmt.names import FEW, PART

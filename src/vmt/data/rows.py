@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.folders import shown
+from vmt.data.files import shown
 from vmt.data.tables import LABEL, Layout, Row, columns_of, number, opened_csv, parquet_reader, text_of
 from vmt.errors import InputError
 

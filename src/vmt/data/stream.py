@@ -12,8 +12,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files import DAMAGED_NPZ, kind_of
-from vmt.data.folders import SUFFIXES, shown, walk
+from vmt.data.files import DAMAGED_NPZ, kind_of, shown
+from vmt.data.folders import SUFFIXES, walk
 from vmt.data.pictures import decode
 from vmt.data.preprocess import Preprocess
 from vmt.data.ranges import BYTES, UNIT

@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files import existing_file, open_text
-from vmt.data.folders import SUFFIXES, Listing, class_name, few, shown
+from vmt.data.files import existing_file, few, open_text, shown
+from vmt.data.folders import SUFFIXES, Listing
+from vmt.data.labels import class_name
 from vmt.errors import InputError
 
 TABLES = frozenset({".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet"})
