@@ -90,6 +90,11 @@ def one_class(folder: Path) -> tuple[list[object], list[str]]:
     return own(folder, {"x": x, "y": 0 * y}, {"x": x}), ["a.npz", "class 0", "two classes"]
 
 
+def signs_as_classes(folder: Path) -> tuple[list[object], list[str]]:
+    x, y = images()
+    return own(folder, {"x": x, "y": np.where(y == 0, -1, 1)}, {"x": x}), ["sample 1 of", "−1 stands for that"]
+
+
 def mismatched_channels(folder: Path) -> tuple[list[object], list[str]]:
     x, y = images()
     return own(folder, {"x": x, "y": y}, {"x": images(channels=4)[0]}), ["3 channels", "4"]
@@ -187,6 +192,7 @@ CASES: list[Case] = [
     not_a_number,
     empty_domain,
     one_class,
+    signs_as_classes,
     mismatched_channels,
     mismatched_range,
     source_without_labels,

@@ -140,7 +140,10 @@ def _classes_of_source(part: Part, label: str | None) -> tuple[str, ...] | None:
         raise InputError(f"{part.name} has no labels, and the source needs them: {how_to_label(part.name, label)}.")
     if _unknown(part.y).any():
         row = int(np.flatnonzero(_unknown(part.y))[0]) + 1
-        raise InputError(f"sample {row} of {part.name} has no label, and the source needs them: add it or remove it.")
+        mark = "" if _is_names(part.y) else " (−1 stands for that)"
+        raise InputError(
+            f"sample {row} of {part.name} has no label{mark}, and the source needs them: add it or remove it."
+        )
     names = class_names(part)
     if names is not None and len(names) < 2:
         raise InputError(f"{part.name} has only the class {names[0]!r}: give it two classes or more.")
