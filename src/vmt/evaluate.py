@@ -33,11 +33,18 @@ class Judgement:
 def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
     """Logits of stored samples, images of any size, in evaluation mode; the mode of each layer is put back."""
     device = next(network.parameters()).device
+    logits: Tensor | None = None
     with evaluating(network):
-        # Resized batch by batch: in float32, all of them at once may take many times the memory of the samples.
-        batches = (preprocess.fit(part).to(device) for part in torch.split(x, BATCH))
-        parts = [network(preprocess(batch))["logits"].float() for batch in batches]
-    return torch.cat(parts)
+        for start in range(0, len(x), BATCH):
+            # Resized batch by batch: in float32, all of them at once may take many times the memory of the samples.
+            batch = preprocess.fit(x[start : start + BATCH]).to(device)
+            part = network(preprocess(batch))["logits"].float()
+            if logits is None:
+                # One place for all: small tensors that stay would lie between what each batch takes and gives back.
+                logits = part.new_empty((len(x), *part.shape[1:]))
+            logits[start : start + BATCH] = part
+    assert logits is not None  # a domain is never empty
+    return logits
 
 
 def judge(network: nn.Module, domain: Domain, preprocess: Preprocess) -> Judgement:
