@@ -58,10 +58,10 @@ def test_labels_may_be_whole_floats_or_lists():
 @pytest.mark.parametrize(
     ("x", "y", "says"),
     [
-        (RGB[0], None, "shape"),
+        (RGB[0], None, "one sample: pass several, or x[None]"),
         (RNG.random((2, 3, 9, 3)), None, "shape"),
         (RNG.random((2, 9, 9, 2)), None, "shape"),
-        (np.arange(5.0), None, "shape"),
+        (np.arange(5.0), None, "one sample: pass several, or x[None]"),
         (RNG.random((9, 3, 128)), None, "signals, as vectors (N, F), for a network of your own"),
         (np.zeros((0, 8, 8)), None, "empty"),
         ((row for row in GREY), None, "a generator: pass vmt.data.from_dataset"),

@@ -158,6 +158,8 @@ def test_what_is_wrong_is_said(files: Path, model: vmt.Model, tmp_path: Path) ->
         damaged.write_bytes((files / f"model.{suffix}").read_bytes()[:3000])
         with pytest.raises(vmt.InputError, match="not a readable"):
             load_exported(damaged)
+        with pytest.raises(vmt.InputError, match=r"is an exported file: open it with vmt\.exported\.load_exported"):
+            vmt.load(files / f"model.{suffix}")
     with pytest.raises(vmt.InputError, match="CPU"):
         load_exported(files / "model.onnx", device="cuda")
 

@@ -25,6 +25,7 @@ from vmt.data.ranges import check_range
 from vmt.engine.precision import single_precision
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge, logits_of
+from vmt.names import FORMATS
 from vmt.nets.fitted import fitted
 from vmt.nets.own import builder, factory_name
 from vmt.nets.spec import OWN_MODULE, NetSpec
@@ -177,6 +178,11 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
         raise InputError(f"the run in {run} is not finished: go on with vmt train --resume {run}, or resume=True.")
     if not path.is_file():
         raise InputError(f"there is no model at {path}: give a saved model or the folder of a finished run.")
+    if path.suffix[1:] in FORMATS:
+        raise InputError(
+            f"{path} is an exported file: open it with vmt.exported.load_exported, which needs no network, or give the "
+            "model that it was made from."
+        )
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}

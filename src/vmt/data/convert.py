@@ -120,16 +120,23 @@ def _refuse_values(x: Tensor, stored: Tensor, name: str, features: tuple[str, ..
     raise InputError(f"x of {name} contains NaN or infinite values (first: {where}): remove or replace them.")
 
 
-def _channels_first(x: Tensor, name: str) -> Tensor:
-    shape = tuple(x.shape)
+def _as_images(x: Tensor) -> Tensor | None:
+    """Images as (N, C, H, W), if the shape can mean that."""
     candidates: list[Tensor] = []
     if x.ndim == 3:
         candidates = [x.unsqueeze(1)]
     elif x.ndim == 4:
         candidates = [x, x.permute(0, 3, 1, 2)]
-    for images in candidates:
-        if images.shape[1] in CHANNELS and min(images.shape[2:]) >= MIN_SIDE:
-            return images
+    fitting = (c for c in candidates if c.shape[1] in CHANNELS and min(c.shape[2:]) >= MIN_SIDE)
+    return next(fitting, None)
+
+
+def _channels_first(x: Tensor, name: str) -> Tensor:
+    shape = tuple(x.shape)
+    if (images := _as_images(x)) is not None:
+        return images
+    if x.ndim == 1 or _as_images(x[None]) is not None:
+        raise InputError(f"x of {name} has shape {shape}, which is that of one sample: pass several, or x[None].")
     raise InputError(
         f"x of {name} has shape {shape}, which is neither vectors (N, F) nor images: pass images as "
         f"(N, H, W), (N, H, W, C) or (N, C, H, W) with C 1, 3 or 4 and sides of {MIN_SIDE} pixels or more, and "
