@@ -149,3 +149,6 @@ def test_half_a_training_is_no_model(tmp_path: Path) -> None:
     assert not (tmp_path / "model.safetensors").exists()
     with pytest.raises(InputError, match=r"is not finished: go on with .*resume=True"):
         vmt.load(tmp_path)
+    (tmp_path / "model_vmt.safetensors").touch()  # as the first of two phases leaves it
+    with pytest.raises(InputError, match=r"resume=True\. Until then there is .*model_vmt\.safetensors\."):
+        vmt.load(tmp_path)

@@ -175,7 +175,11 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
         path = path / "model.safetensors"
     if not path.is_file() and (path.parent / "checkpoints").is_dir():
         run = path.parent
-        raise InputError(f"the run in {run} is not finished: go on with vmt train --resume {run}, or resume=True.")
+        ended = sorted(run.glob("model_*.safetensors"), key=lambda file: file.stat().st_mtime)
+        until_then = f" Until then there is {ended[-1]}." if ended else ""
+        raise InputError(
+            f"the run in {run} is not finished: go on with vmt train --resume {run}, or resume=True.{until_then}"
+        )
     if not path.is_file():
         raise InputError(f"there is no model at {path}: give a saved model or the folder of a finished run.")
     if path.suffix[1:] in FORMATS:
