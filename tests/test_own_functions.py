@@ -94,6 +94,7 @@ def test_signals_come_flattened() -> None:
         (dense(3), None, r"net is a Sequential: pass a function"),
         (5, None, r"net is 5: pass a name, or a function"),
         (lambda: dense(3).double(), None, r"weights of torch\.float64.*return network\.float\(\)"),
+        (lambda: nn.Sequential(nn.ReLU(inplace=True), dense(3)), None, "changes its input in place"),
         (dense, {"norm": nn.BatchNorm1d}, r"net_options cannot be kept in the model's file"),
         (lambda: nn.Flatten(), None, r"no nn\.Linear.*vmt\.nets\.from_module\(module, classes, head=…\)"),
     ],

@@ -145,6 +145,8 @@ def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Sta
             f"the network of {name} gives logits of shape {tuple(logits.shape)} for 2 samples and {classes} classes: "
             f"return one number per class."
         )
+    if samples._version:  # VAT needs the gradient at the samples themselves
+        raise InputError(f"the network of {name} changes its input in place: write x = x - m, not x -= m, and so on.")
     network.train()
     return network
 
