@@ -20,7 +20,7 @@ from PIL import Image, UnidentifiedImageError
 
 from vmt.data.archives import unpack
 from vmt.data.benchmarks import Samples, Split, known_split, read_mnist
-from vmt.data.stored import Built, Chunk, Tick, already_made, no_tick, read_digits, write_set
+from vmt.data.stored import Built, Chunk, Tick, no_tick, read_digits, write_set
 from vmt.errors import InputError
 
 SIDE = 28
@@ -45,14 +45,8 @@ def build_mnistm(data: Path, out: Path | None = None, seed: int = 0, tick: Tick 
     for split in SPLITS:
         images, labels = digits[split]
         settings = {"set": "MNIST-M", "split": split, "seed": seed, "photographs": checksum, "digits": _sha(images)}
-        found = already_made(files[split], settings)
-        if found is None:
-            places = crops(photographs, len(images), seed, split)
-            shape = (len(images), 3, SIDE, SIDE)
-            found = write_set(files[split], shape, _blended(images, labels, photographs, places), settings, tick)
-        else:
-            tick(len(images))
-        made[split] = found
+        chunks = _blended(images, labels, photographs, crops(photographs, len(images), seed, split))
+        made[split] = write_set(files[split], (len(images), 3, SIDE, SIDE), chunks, settings, tick)
     same = checksum == PUBLISHED_PHOTOGRAPHS
     return Built(files, made, "" if same else _warning(data / "bsds500", len(photographs)))
 

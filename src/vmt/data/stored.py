@@ -59,8 +59,15 @@ def write_set(
     """Images ``x`` of `shape`, labels ``y`` and `made`, how they were made, as an .npz archive.
 
     The images are streamed, so that a set larger than memory can be written. The same content gives the same bytes.
-    Returns `made` with the SHA-256 of the images.
+    A set that is there and was made so stays as it is; another one is never replaced. Returns `made` with the SHA-256
+    of the images.
     """
+    if path.exists():
+        found = read_made(path, "remove it and build it again")
+        if any(found.get(key) != value for key, value in made.items()):
+            raise InputError(f"{path} was made with other settings: remove it, or choose another folder with --out.")
+        tick(shape[0])
+        return found
     digest = hashlib.sha256()
     labels = []
     with aside(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
@@ -101,16 +108,6 @@ def read_made(path: Path, remedy: str) -> dict[str, Any]:
     except DAMAGED_NPZ as error:
         raise InputError(f"{path} is damaged or was not built by vmt: {remedy}.") from error
     return made
-
-
-def already_made(path: Path, made: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The record of a set that is there as asked for; None where there is none; refuses to replace another."""
-    if not path.exists():
-        return None
-    found = read_made(path, "remove it and build it again")
-    if any(found.get(key) != value for key, value in made.items()):
-        raise InputError(f"{path} was made with other settings: remove it, or choose another folder with --out.")
-    return found
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

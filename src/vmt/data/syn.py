@@ -22,7 +22,7 @@ import torch
 from vmt.data.benchmarks import Samples, Split, known_split
 from vmt.data.drawn_numbers import SIDE, render
 from vmt.data.glyphs import Atlas, make_atlas
-from vmt.data.stored import Built, Chunk, Tick, already_made, no_tick, read_digits, write_set
+from vmt.data.stored import Built, Chunk, Tick, no_tick, read_digits, write_set
 from vmt.errors import InputError
 from vmt.names import SYN_TEST, SYN_TRAIN
 
@@ -57,13 +57,8 @@ def build_syn(
             "fonts": list(atlas.fonts),
             "glyphs": atlas.checksum,
         }
-        found = already_made(files[split], settings)
-        if found is None:
-            chunks = _chunks(atlas, seed, split, count, workers)
-            found = write_set(files[split], (count, 3, SIDE, SIDE), chunks, settings, tick)
-        else:
-            tick(count)
-        made[split] = found
+        chunks = _chunks(atlas, seed, split, count, workers)
+        made[split] = write_set(files[split], (count, 3, SIDE, SIDE), chunks, settings, tick)
     return Built(files, made)
 
 
