@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from tqdm import tqdm
-
 from vmt.data.files import few
 from vmt.data.folders import SUFFIXES
-from vmt.data.reading import PATIENCE
+from vmt.data.reading import progress_bar
 from vmt.data.stream import STDIN, Chunk, Fault, Reads, expand, stream
 from vmt.errors import InputError
 from vmt.exported import Exported, open_model
@@ -136,12 +134,4 @@ def output(path: Path | None) -> Iterator[TextIO]:
 def bar(inputs: Sequence[Path | str], shown: bool) -> Any:
     """Progress on stderr, with an end in sight where every input is one picture."""
     pictures = all(one != STDIN and Path(one).suffix.lower() in SUFFIXES for one in inputs)
-    return tqdm(
-        total=len(inputs) if pictures else None,
-        desc="predicting",
-        unit="samples",
-        delay=PATIENCE,
-        mininterval=0.1 if sys.stderr.isatty() else 15.0,
-        leave=False,
-        disable=not shown,
-    )
+    return progress_bar(len(inputs) if pictures else None, "predicting", "samples", shown)

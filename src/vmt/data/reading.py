@@ -92,21 +92,26 @@ def read_pictures(
 
 def _each(work: Callable[[Path], T], listing: Listing, progress: bool) -> Iterator[T | str]:
     """What `work` makes of every picture, in order; a word for its fault where it makes nothing."""
-    bar: Any = tqdm(
-        total=len(listing.files),
-        desc=f"reading {listing.name}",
-        unit="pictures",
-        delay=PATIENCE,
-        mininterval=0.1 if sys.stderr.isatty() else 15.0,
-        leave=False,
-        disable=not progress,
-    )
+    bar = progress_bar(len(listing.files), f"reading {listing.name}", "pictures", progress)
     # Pillow warns of sizes and oddities that are dealt with here.
     with bar, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _, result in in_order(work, listing.files):
             yield result
             bar.update()
+
+
+def progress_bar(total: int | None, what: str, unit: str, wanted: bool) -> Any:
+    """On stderr, for what takes longer than PATIENCE; where that is no terminal, with a line now and then."""
+    return tqdm(
+        total=total,
+        desc=what,
+        unit=unit,
+        delay=PATIENCE,
+        mininterval=0.1 if sys.stderr.isatty() else 15.0,
+        leave=False,
+        disable=not wanted,
+    )
 
 
 def in_order(work: Callable[[Path], T], paths: Iterable[Path]) -> Iterator[tuple[Path, T | str]]:
