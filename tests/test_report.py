@@ -14,7 +14,7 @@ from tests.own_data import write_blobs
 from tests.report_runs import NAMES, fabricate, report, train, write_pictures
 from vmt.cli.main import main
 from vmt.cli.own import load_own
-from vmt.run import read_run
+from vmt.run import execute, read_run
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,13 @@ def test_an_unfinished_run_is_shown_from_its_checkpoint(runs: Path, tmp_path: Pa
     page, data = report(tmp_path / "r.html", run)
     assert "neither a model nor a checkpoint" in data["runs"][0]["missing"]
     assert "unfinished" in page
+
+
+def test_a_run_interrupted_between_two_log_records_is_shown_from_its_checkpoint(runs: Path, tmp_path: Path) -> None:
+    spec, run = read_run(runs / "mine"), tmp_path / "mine"
+    execute(spec, load_own(spec.data, print), run, budget=0.0)
+    (mine,) = report(tmp_path / "r.html", run, "--map", "pca")[1]["runs"]
+    assert mine["origin"] == "the checkpoint at iteration 1"
 
 
 def test_code_that_an_unfinished_run_names_is_not_run(

@@ -21,7 +21,6 @@ from vmt.train.checkpoint import load_latest
 from vmt.train.config import torch_device
 from vmt.train.loop import CHECKPOINTS
 from vmt.train.setting import predictor_of, sample_shape
-from vmt.train.validate import Best
 
 BATCH = 250
 NEIGHBOURS = 10
@@ -54,7 +53,8 @@ def network_of(run: Record, task: Task, device: str, nets: Sequence[str] = ()) -
     # Not a function that only the run's own file names: importing it would run its code.
     net = agreed(NetSpec(recipe.net, sample_shape(task), len(task.classes), recipe.net_options), trusted, run.folder)
     state = build_state(method, net.build, sample_shape(task), recipe.config.seed, torch_device(device))
-    state.restore_(Best(recipe.config.keep_best).take_from(found[0]))
+    own = state.tensors()  # a checkpoint also holds the best network, and the sums for the next log record
+    state.restore_({name: tensor for name, tensor in found[0].items() if name in own})
     return predictor_of(method, state), f"the checkpoint at iteration {int(state.step):,}"
 
 
