@@ -115,18 +115,8 @@ def adapt(
     """
     config, asked = sorted_out(settings)
     check_arguments(method, out, resume, asked, dirt_t)
-    check_source(source)
     iterations = None if iterations is None else whole(iterations, "iterations")
-    classes = classes_in(labels_of(source)) if classes is None else classes
-    labelled = as_domain(source, "the source", classes=classes)
-    unlabelled = as_domain(target, "the target", labelled.features, classes)
-    check_digits(samples_of(source), samples_of(target), labelled.features)
-    test = known = None
-    if target_test is not None:
-        test = as_domain(target_test, "the target test set", labelled.features, classes)
-    if target_labels is not None:
-        known = labelled_part(unlabelled, numbered(target_labels, classes, "the target", partly=True))
-    task = make_task(labelled, unlabelled, target_test=test, target_labelled=known, classes=classes)
+    task = task_of(source, target, target_test, target_labels, classes)
     chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device, DEFAULT_ITERATIONS)
     if isinstance(method, str):
         wanted = chosen if iterations is None else dataclasses.replace(chosen, iterations=iterations)
@@ -155,6 +145,22 @@ def adapt(
     if folder is not None:
         model.save(folder / MODEL)
     return model
+
+
+def task_of(source: Any, target: Any, target_test: Any, target_labels: Any, classes: Sequence[str] | None) -> Task:
+    """Both domains and what is known of the target, with the columns and the classes of the source. What they were made
+    from is not held on to while they are trained on."""
+    check_source(source)
+    classes = classes_in(labels_of(source)) if classes is None else classes
+    labelled = as_domain(source, "the source", classes=classes)
+    unlabelled = as_domain(target, "the target", labelled.features, classes)
+    check_digits(samples_of(source), samples_of(target), labelled.features)
+    test = known = None
+    if target_test is not None:
+        test = as_domain(target_test, "the target test set", labelled.features, classes)
+    if target_labels is not None:
+        known = labelled_part(unlabelled, numbered(target_labels, classes, "the target", partly=True))
+    return make_task(labelled, unlabelled, target_test=test, target_labelled=known, classes=classes)
 
 
 def model_of(
