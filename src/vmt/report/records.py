@@ -3,11 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vmt.errors import InputError
 from vmt.evaluate import Judgement
+from vmt.method import Method
 from vmt.plan import trains_on
 from vmt.run import RUN, SUMMARY, RunSpec, read_run
 from vmt.train.collapse import collapse_in
@@ -47,7 +49,7 @@ class Record:
         """lower and upper for the two bounds, adapted for everything between."""
         return BOUNDS.get(self.spec.recipe.method, "adapted") if self.spec.recipe.dirt_t is None else "adapted"
 
-    @property
+    @cached_property  # a log may be long, and a page of many runs asks often
     def looks(self) -> list[Mapping[str, Any]]:
         """The log records of evaluations."""
         return [record for record in self.log if isinstance(record.get("target"), Mapping)]
@@ -60,10 +62,11 @@ class Record:
     def iterations(self) -> int:
         return int(self.log[-1]["step"]) if self.log else 0
 
-    @property
-    def planned(self) -> int | None:
+    @cached_property
+    def built(self) -> Method | None:
+        """The method with its settings; None where another version of the library knows them."""
         try:
-            return self.spec.recipe.build().iterations
+            return self.spec.recipe.build()
         except (InputError, TypeError):
             return None
 
@@ -105,7 +108,7 @@ def read_record(folder: Path) -> Record:
             raise ValueError(f"{SUMMARY} holds no summary")
     except (OSError, ValueError) as error:
         raise InputError(f"the run {folder} cannot be read ({error}): restore its files, or leave it out.") from error
-    return Record(folder, spec, written, [r for r in log if isinstance(r, dict) and "step" in r], summary)
+    return Record(folder, spec, written, log, summary)
 
 
 def status_of(run: Record, largest_source_class: float | None = None) -> dict[str, str]:
@@ -115,7 +118,7 @@ def status_of(run: Record, largest_source_class: float | None = None) -> dict[st
         sentence = str(collapsed)
         return {"kind": "collapsed", "text": sentence[:1].upper() + sentence[1:]}
     if run.summary is None:
-        of = f" of {run.planned:,}" if run.planned else ""
+        of = f" of {run.built.iterations:,}" if run.built else ""
         text = f"Not finished: its log ends at iteration {run.iterations:,}{of}. Go on: vmt train --resume {run.folder}"
         return {"kind": "unfinished", "text": text}
     return {"kind": "finished", "text": f"Finished after {run.iterations:,} iterations."}
@@ -135,7 +138,8 @@ def seen_collapse(run: Record, largest_source_class: float | None) -> str | None
 
 def on_source(run: Record) -> bool:
     """Whether the phase of the last look trains on the source; DIRT-T's does not, and may forget it."""
-    return all(trains_on(p, "source") for p in run.spec.recipe.build().phases if p.name == run.last.get("phase"))
+    phases = run.built.phases if run.built else ()
+    return all(trains_on(phase, "source") for phase in phases if phase.name == run.last.get("phase"))
 
 
 def judgement(values: Mapping[str, Any]) -> Judgement:
