@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files import existing_file, few, open_text, shown
+from vmt.data.files import few, open_text, shown
 from vmt.data.folders import SUFFIXES, Listing
 from vmt.data.labels import class_name
 from vmt.errors import InputError
@@ -41,13 +41,12 @@ class Vectors:
     labels: tuple[str, ...] | None  # "" where a label is not known
 
 
-def read_csv(path: Path, label: str | None = None, wanted: Sequence[str] = ()) -> Listing | Vectors:
+def read_csv(path: Path, label: str | None, wanted: Sequence[str]) -> Listing | Vectors:
     """Pictures that a CSV lists as path and label, relative to it; or else its numeric columns as vectors.
 
-    `label` is the column of the class names, by default "label"; a file without that column has no labels. Of a table
+    `label` is the column of the class names, None for "label"; a file without that column has no labels. Of a table
     that has all columns that are `wanted`, only those are read.
     """
-    existing_file(path, "give the path of a CSV file")
     layout, rows = opened_csv(lines_of(path), shown(path), label)
     numbered = _numbered(path, layout, rows)
     if layout.path is not None:
@@ -110,9 +109,8 @@ def layout_of(row: Sequence[str], label: str | None, name: str) -> Layout:
     return Layout(header, True, paths[0] if paths else None)
 
 
-def read_parquet(path: Path, label: str | None = None, wanted: Sequence[str] = ()) -> Vectors:
+def read_parquet(path: Path, label: str | None, wanted: Sequence[str]) -> Vectors:
     """The columns of a Parquet file as vectors, likewise."""
-    existing_file(path, "give the path of a Parquet file")
     pyarrow, parquet = parquet_reader(path)
     try:
         table = parquet.read_table(path)
