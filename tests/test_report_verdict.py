@@ -1,6 +1,8 @@
 """What ``vmt report`` says of runs: the verdict, the signs, the state of each."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,3 +99,17 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
         assert shown["status"]["kind"] == kind
         (sign,) = (each for each in shown["signs"] if each["text"].startswith("Source accuracy"))
         assert sign["level"] == ("unknown" if dirt_t else "bad")
+
+
+@pytest.mark.parametrize(
+    ("then", "kind"), [({"dirt_t": True}, "collapsed"), ({}, "unfinished")], ids=["DIRT-T", "the same phase"]
+)
+def test_a_collapse_that_a_phase_ended_with_is_seen_in_the_log(tmp_path: Path, then: dict[str, Any], kind: str) -> None:
+    """DIRT-T, without the source, spreads predictions and mends nothing; a look further on in the same phase does."""
+    run = fabricate(tmp_path / "run", finished=False, **then)
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    records[1]["target"]["predicted_share"] = [0.0, 0.99, 0.01]
+    (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    status = report(tmp_path / "r.html", run)[1]["runs"][0]["status"]
+    assert status["kind"] == kind
+    assert ("At iteration 100 collapsed: 99% of the target" in status["text"]) == (kind == "collapsed")

@@ -67,8 +67,9 @@ def page_data(runs: Sequence[Record], tasks: list[dict[str, Any]], details: Sequ
     classes = {len(run.last["target"]["predicted_share"]) for run in runs if run.last}
     shown, judged = [], []
     for run, name, found, detail in zip(runs, names_of(runs), curves, details, strict=True):
-        status = status_of(run, detail.pop("largest"))
-        signs = signs_of(run, status, detail.pop("source_shares"), tasks[detail["task"]]["classes"])
+        names = tasks[detail["task"]]["classes"]
+        status = status_of(run, detail.pop("largest"), names)
+        signs = signs_of(run, status, detail.pop("source_shares"), names)
         judged.append(judge_run(run, runs, status, signs))
         shown.append(
             {

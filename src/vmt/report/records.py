@@ -12,8 +12,9 @@ from vmt.evaluate import Judgement
 from vmt.method import Method
 from vmt.plan import trains_on
 from vmt.run import RUN, SUMMARY, RunSpec, read_run
-from vmt.train.collapse import collapse_in
+from vmt.train.collapse import Watch
 from vmt.train.log import LOG, read_log
+from vmt.train.notes import Notes
 
 BOUNDS = {"source_only": "lower", "target_only": "upper"}
 NAMES = {
@@ -111,9 +112,9 @@ def read_record(folder: Path) -> Record:
     return Record(folder, spec, written, log, summary)
 
 
-def status_of(run: Record, largest_source_class: float | None = None) -> dict[str, str]:
+def status_of(run: Record, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:
     """finished, collapsed or unfinished, with a sentence."""
-    collapsed = run.summary.get("collapsed") if run.summary else seen_collapse(run, largest_source_class)
+    collapsed = run.summary.get("collapsed") if run.summary else seen_collapse(run, largest_source_class, classes)
     if collapsed:
         sentence = str(collapsed)
         return {"kind": "collapsed", "text": sentence[:1].upper() + sentence[1:]}
@@ -124,16 +125,19 @@ def status_of(run: Record, largest_source_class: float | None = None) -> dict[st
     return {"kind": "finished", "text": f"Finished after {run.iterations:,} iterations."}
 
 
-def seen_collapse(run: Record, largest_source_class: float | None) -> str | None:
+def seen_collapse(run: Record, largest_source_class: float | None, classes: Sequence[str]) -> str | None:
     """The watch of the training loop, on the log of a run that left no summary."""
-    if not run.looks or run.kind != "adapted":
+    if run.built is None or not run.looks:
         return None
-    target, source = run.last["target"], run.last.get("source")
-    best = max((r["source"]["accuracy"] or 0.0 for r in run.looks if r.get("source")), default=0.0)
-    largest = largest_source_class or 1 / max(2, len(target["predicted_share"]))
-    minded = judgement(source) if source and on_source(run) else None
-    sentence = collapse_in(judgement(target), minded, best, largest, late=False)
-    return sentence and f"at iteration {run.last['step']} {sentence}"
+    largest = largest_source_class or 1 / max(2, len(run.last["target"]["predicted_share"]))
+    watch, notes, begin = Watch(run.built, largest, classes), Notes(), 0
+    for phase in run.built.phases:
+        for look in run.looks:
+            if look.get("phase") == phase.name:
+                source = judgement(look["source"]) if look.get("source") else None
+                watch.look(notes, phase, begin, look["step"], judgement(look["target"]), source)
+        begin += phase.iterations
+    return notes.collapsed
 
 
 def on_source(run: Record) -> bool:

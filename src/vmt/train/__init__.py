@@ -3,16 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 from vmt.train.config import Config
+from vmt.train.notes import Notes
 
 if TYPE_CHECKING:
-    from vmt.train.loop import Notes, Outcome, train
+    from vmt.train.loop import Outcome, train
 
 __all__ = ["Config", "Notes", "Outcome", "train"]
 
 
 def __getattr__(name: str) -> Any:
     # The loop needs torch, which takes a second or two to import; what a command line may say of Config does not.
-    if name in ("Notes", "Outcome", "train"):
+    if name in ("Outcome", "train"):
         from vmt.train import loop
 
         return getattr(loop, name)

@@ -5,18 +5,64 @@ the accuracy on the *source* falls too. So it can be seen early and without targ
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from vmt.evaluate import Judgement
+from vmt.method import Method, Phase
+from vmt.plan import trains_on
+from vmt.train.notes import Notes
 
 # One class holding this much of the target when it holds far less of the labelled source.
 PILED = 0.8
 # Source accuracy below this part of the best so far, once that best meant something.
 FALLEN, WORTH_FALLING_FROM = 0.6, 0.5
+# Running statistics need this many iterations to forget where they began; before, one class may well hold everything.
+TIME_TO_LEARN = 500
 
 REMEDY = (
     "lower lambda_t (halve it; without instance norm the paper uses 0.01), or try another seed: some runs collapse "
     "and others with the same settings do not"
 )
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a run's looks add up to, one after the other: for the loop, and for a report from the log alone."""
+
+    method: Method
+    source_share: float
+    """The share of the largest class among the source's labels."""
+    classes: Sequence[str] = ()
+
+    def look(
+        self, notes: Notes, phase: Phase, begin: int, step: int, target: Judgement, source: Judgement | None
+    ) -> str | None:
+        """Note a look at an iteration of a phase that began at ``begin``; a sentence where it changes what is known."""
+        accuracy = None if source is None else source.accuracy
+        notes.best_source = max(notes.best_source, accuracy or 0.0)
+        late = step - begin > max(TIME_TO_LEARN, phase.iterations // 4)
+        # A method that never sees the target may well pile it on one class: that is the shift, not a collapse. And a
+        # phase that never sees the source, as DIRT-T's, may well forget it.
+        wrong, changed = None, None
+        supervised = trains_on(phase, "source")
+        minded = source if supervised else None
+        if trains_on(phase, "target"):
+            wrong = collapse_in(target, minded, notes.best_source, self.source_share, late, self.classes)
+        if late and wrong is None and self.method.reads_labels_of("source"):
+            wrong = unlearned(minded, self.source_share)
+        if wrong and not notes.collapsed:
+            notes.collapsed = changed = f"at iteration {step} {wrong}"
+        elif notes.collapsed and not wrong and (supervised or not ended_collapsed(notes)):
+            # What a phase before has ended with, one without the source cannot mend.
+            notes.collapsed, changed = None, f"at iteration {step} the predictions are spread again."
+        if step == begin + phase.iterations:
+            notes.phases[phase.name] = {**asdict(target), "collapsed": notes.collapsed}
+        return changed
+
+
+def ended_collapsed(notes: Notes) -> bool:
+    """Whether a phase has ended collapsed."""
+    return any(ended["collapsed"] for ended in notes.phases.values())
 
 
 def collapse_in(

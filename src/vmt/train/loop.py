@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -15,17 +15,17 @@ from vmt.data import Domain, Task
 from vmt.engine import make_engine
 from vmt.engine.precision import single_precision
 from vmt.errors import InputError
-from vmt.evaluate import Judgement, judge
+from vmt.evaluate import judge
 from vmt.events import never_refreshed, run_events
 from vmt.method import Method, Phase
 from vmt.nets.staged import Staged
-from vmt.plan import trains_on
 from vmt.state import build_state
 from vmt.train.checkpoint import checkpoints, load_latest, save_checkpoint
-from vmt.train.collapse import collapse_in, unlearned
+from vmt.train.collapse import Watch
 from vmt.train.config import Config, torch_device
 from vmt.train.interrupt import interruptible
 from vmt.train.log import Log, plain
+from vmt.train.notes import Notes
 from vmt.train.progress import Progress
 from vmt.train.setting import chosen_precision, cpu_threads, make_setting, predictor_of, sample_shape
 from vmt.train.validate import Best, make_probe, some, student_of
@@ -34,23 +34,6 @@ CHECKPOINTS = "checkpoints"
 # A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.
 CHUNK = 0.5
 WATCHED = 2000
-# Running statistics need this many iterations to forget where they began; before, one class may well hold everything.
-TIME_TO_LEARN = 500
-
-
-@dataclass
-class Notes:
-    """What the loop itself has to remember across a kill; everything else is in the tensors."""
-
-    seconds: float = 0.0
-    best_source: float = 0.0
-    collapsed: str | None = None
-    phases: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The last judgement of each phase that has ended."""
-    clock: list[tuple[int, float]] = field(default_factory=list)
-    """Iterations and the seconds they had taken, at each look."""
-    best: dict[str, Any] | None = None
-    """Which look is the best by ``Config.keep_best``."""
 
 
 @dataclass(frozen=True)
@@ -128,38 +111,21 @@ def train(
     target_seen = some(task.target_test or some(task.target.without_labels(), WATCHED), config.evaluate_samples)
     source_seen = task.source_test and some(task.source_test, config.evaluate_samples)
     probe = make_probe(task, config.validate_samples)
+    watch = Watch(method, largest_class(task.source), task.classes)
 
-    def look(phase: Phase, begin: int) -> Judgement:
+    def look(phase: Phase, begin: int) -> None:
         """Evaluate, log what was seen, and watch for collapse."""
         network = predictor_of(method, state)
         target = judge(network, target_seen, task.preprocess)
         source = judge(network, source_seen, task.preprocess) if source_seen is not None else None
-        source_accuracy = None if source is None else source.accuracy
-        notes.best_source = max(notes.best_source, source_accuracy or 0.0)
         seen = {"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)}
         if probe is not None:
             seen |= probe.look(network, student_of(method, state), config.keep_best)
             notes.best = best.consider(seen, network, notes.best)
         log.write(seen)
-        late = done - begin > max(TIME_TO_LEARN, phase.iterations // 4)
-        # A method that never sees the target may well pile it on one class: that is the shift, not a collapse. And a
-        # phase that never sees the source, as DIRT-T's, may well forget it.
-        sentence, largest = None, largest_class(task.source)
-        supervised = trains_on(phase, "source")
-        minded = source if supervised else None
-        if trains_on(phase, "target"):
-            sentence = collapse_in(target, minded, notes.best_source, largest, late, task.classes)
-        if late and sentence is None and method.reads_labels_of("source"):
-            sentence = unlearned(minded, largest)
-        if sentence and not notes.collapsed:
-            notes.collapsed = f"at iteration {done} {sentence}"
-            progress.say(notes.collapsed)
-        elif notes.collapsed and not sentence and (supervised or not ended_collapsed(notes)):
-            # What a phase before has ended with, one without the source cannot mend.
-            progress.say(f"at iteration {done} the predictions are spread again.")
-            notes.collapsed = None
-        progress.show(target=target.accuracy, source=source_accuracy)
-        return target
+        if sentence := watch.look(notes, phase, begin, done, target, source):
+            progress.say(sentence)
+        progress.show(target=target.accuracy, source=None if source is None else source.accuracy)
 
     def save() -> None:
         if out is not None:
@@ -194,11 +160,9 @@ def train(
                     refuse_nonsense(metrics, done, out is not None and bool(checkpoints(out / CHECKPOINTS)))
                     log.write({"step": done, "phase": phase.name, **metrics})
                 if due(done, end, config.evaluate_every):
-                    target = look(phase, begin)
-                    if done == end:
-                        notes.phases[phase.name] = {**asdict(target), "collapsed": notes.collapsed}
-                        if phase_ended is not None:
-                            phase_ended(phase.name, predictor_of(method, state))
+                    look(phase, begin)
+                    if done == end and phase_ended is not None:
+                        phase_ended(phase.name, predictor_of(method, state))
                 spent = time.perf_counter() - started
                 notes.seconds += spent
                 if due(done, end, config.evaluate_every):
@@ -216,11 +180,6 @@ def train(
             begin = end
     progress.close()
     return outcome(finished=done == method.iterations)
-
-
-def ended_collapsed(notes: Notes) -> bool:
-    """Whether a phase has ended collapsed."""
-    return any(ended["collapsed"] for ended in notes.phases.values())
 
 
 def due(done: int, end: int, *every: int) -> bool:
