@@ -20,11 +20,14 @@ from vmt.plan import Pass, plan
 from vmt.views import Adversarial, Batch, Mix, Node, Start, Tap, View
 
 DOCS = Path(__file__).parent
-SWITCHES = {"vat": "use L_v", "fresh_lambda": "draw λ anew at every step; the authors' program does not"}
+SWITCHES = {
+    "vat": "use virtual adversarial training, L_v",
+    "fresh_lambda": "draw λ anew at every step; the authors' program does not",
+}
 PYTHON_ONLY = {
     "base": "the method that comes first",
     "ceiling": "the squared distance ν beyond which the encoders are pushed apart no further",
-    "entropy": "use L_c on the target",
+    "entropy": "minimise the entropy of target predictions, L_c",
     "lambda_div": "weight of the diversity of the two encoders, on the source",
     "lambda_p": "weight of the agreement of the two classifiers, on the target",
     "statistics": "whose batches move the running statistics: source or target",
@@ -131,9 +134,8 @@ def passed_on(each: Pass, update: Update) -> str:
 def command_pages() -> str:
     parts = [
         "# The command line",
-        "`vmt COMMAND --help` prints the same, and `vmt --version` the version; `python -m vmt` is the same command.\n"
-        "Bad input ends in one sentence and exit code 2, a GPU that fails in one and exit code 1; Ctrl-C and `kill`\n"
-        "save first, with exit code 130.",
+        "`vmt COMMAND --help` prints the same; `python -m vmt` is the same command. Exit codes: 2 after bad input,\n"
+        "with one sentence that says what to do; 1 after a GPU error; 130 after Ctrl-C and `kill`, which save first.",
         *commands(build_parser()),
     ]
     return "\n\n".join(parts) + "\n"
@@ -162,11 +164,12 @@ def section(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
         yield rest
     groups: dict[str, list[argparse.Action]] = {}
     for group in parser._action_groups:
-        heading = "" if group.title in ("positional arguments", "options") else str(group.title).capitalize()
+        heading = "" if group.title in ("positional arguments", "options") else f"**{str(group.title).capitalize()}**"
+        heading += f": {group.description}" if group.description else ""
         groups.setdefault(heading, []).extend(filter(worth_saying, group._group_actions))
     for heading, actions in groups.items():
         if heading:
-            yield f"**{heading}**"
+            yield heading
         if actions:
             yield "\n".join(["| argument | meaning |", "|---|---|", *(row(parser, action) for action in actions)])
 
@@ -200,7 +203,7 @@ def examples_of(epilog: str) -> tuple[list[str], str]:
     head, _, rest = epilog.partition("\n\n")
     found = [line.strip() for line in head.splitlines() if line.startswith("  ")]
     examples = [re.sub(r"\s{2,}(?=\S)", "    # ", line, count=1) for line in found]
-    return [f"$ {line}" for line in examples], escaped(rest.strip())
+    return [f"$ {line}" for line in examples], re.sub(r"^ {2}(\w+) +", r"- `\1`: ", escaped(rest.strip()), flags=re.M)
 
 
 def filled(page: str, kind: str, table: str) -> str:

@@ -20,7 +20,7 @@ from vmt.views import Batch, Joined, Labels, Tap, View
 
 
 def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: int = 40_000) -> Method:
-    """The lower bound: L_y alone. Nothing of the target is seen.
+    """The lower bound: trained on the source's labels alone, L_y.
 
     ``statistics="target"`` takes the running statistics from target batches, as the authors' program does.
 
@@ -36,7 +36,7 @@ def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: 
 
 
 def target_only(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
-    """The upper bound: cross-entropy on the target's own labels.
+    """The upper bound: trained on the target's own labels.
 
     >>> target_only().reads_labels_of("target")
     True
@@ -47,7 +47,9 @@ def target_only(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
 
 
 def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
-    """L_y + λ_d L_d with alternating updates: domain-adversarial training on the paper's networks.
+    """Domain-adversarial training: a discriminator tells the domains apart, and the features learn to fool it.
+
+    L_y + λ_d L_d, with alternating updates.
 
     >>> [update.name for update in dann().updates()]
     ['discriminator', 'classifier']
@@ -66,9 +68,10 @@ def vada(
     optimiser: Adam = ADAM,
     iterations: int = 40_000,
 ) -> Method:
-    """DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)].
+    """DANN, and predictions that are confident on the target and hold in a ball around each sample.
 
-    λ_t grows from 0 over the share ``warm_up`` of the iterations.
+    DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)]. λ_t grows from 0 over the share ``warm_up`` of the
+    iterations.
 
     >>> classifier = vada(lambda_t=0.1).phases[0].updates[-1]
     >>> {term.name: term.weight for term in classifier.terms if term.weight}
@@ -93,12 +96,13 @@ def vmt(
     optimiser: Adam = ADAM,
     iterations: int = 40_000,
 ) -> Method:
-    """Virtual mixup training: VADA + λ_s L_m(source) + λ_t L_m(target).
+    """Virtual mixup training, the default: VADA, and predictions that hold between samples.
 
-    ``mix`` says where the virtual labels are mixed (``logits``, ``probabilities`` or ``hidden``); ``mix=None`` drops
-    L_m and ``vat=False`` L_v; ``lambda_mix_t`` gives L_m(target) a weight of its own; ``fresh_lambda=False`` draws λ
-    once per run, as the authors' program does. λ_t, and L_m(target)'s own weight, grow from 0 over the share
-    ``warm_up`` of the iterations, so that the target's clusters form before they are pulled apart.
+    VADA + λ_s L_m(source) + λ_t L_m(target). ``mix`` says where the virtual labels are mixed (``logits``,
+    ``probabilities`` or ``hidden``); ``mix=None`` drops L_m and ``vat=False`` L_v; ``lambda_mix_t`` gives L_m(target) a
+    weight of its own; ``fresh_lambda=False`` draws λ once per run, as the authors' program does. λ_t, and L_m(target)'s
+    own weight, grow from 0 over the share ``warm_up`` of the iterations, so that the domains are aligned before the
+    target's clusters are sharpened.
 
     >>> method = vmt(lambda_t=0.06, vat=False)
     >>> {term.name: term.weight for term in method.phases[0].updates[-1].terms if term.weight}
@@ -126,11 +130,11 @@ def dirt_t(
     xi: float | None = None,
     iterations: int = 160_000,
 ) -> Method:
-    """``base``, then DIRT-T: β CE(teacher(x), f(x)) on one target batch, λ_t [L_m + L_v + L_c] on another.
+    """DIRT-T, a second phase on the target alone, to refine what the method before it has learned.
 
-    It goes on from the weights, Adam moments and weight average of ``base``. The teacher is the weight average with
-    the running statistics of the moment, refreshed every ``interval`` iterations. ``mix=None`` leaves L_m out, as
-    after VADA.
+    After ``base``: β CE(teacher(x), f(x)) on one target batch, λ_t [L_m + L_v + L_c] on another. It continues with the
+    weights, Adam moments and weight average of ``base``. The teacher is the weight average with the running statistics
+    of the moment, refreshed every ``interval`` iterations. ``mix=None`` leaves L_m out, as after VADA.
 
     >>> method = dirt_t(vada(iterations=5000), mix=None, interval=500, iterations=10000)
     >>> method.name, [(phase.name, phase.iterations) for phase in method.phases]
@@ -215,7 +219,9 @@ def with_target_labels(base: Method, weight: Number = 1.0) -> Method:
 
 
 def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
-    """L_y + the maximum mean discrepancy of source and target features at a tap.
+    """Source labels, and the maximum mean discrepancy between source and target features.
+
+    L_y + weight · MMD of the features at ``tap``.
 
     >>> mmd(weight=0.5).phases[0].updates[0].terms[1].weight
     0.5

@@ -15,7 +15,7 @@ class Config:
     """What does not belong to the method: the seed, the machine, and how often to look."""
 
     seed: int = 0
-    """Decides initial weights and every draw."""
+    """Determines the initial weights and every random draw."""
 
     batch_size: int = 64
     """Samples per domain in a batch."""
@@ -27,7 +27,7 @@ class Config:
     """Arithmetic inside the networks: auto, float32 or bfloat16. Statistics, losses and optimiser stay in float32."""
 
     threads: int = 0
-    """CPU threads. 0 takes one for small samples, where threads only wait for each other, and else torch's number."""
+    """CPU threads. 0 means one for small samples, where several would wait for each other, and else torch's number."""
 
     engine: str = "auto"
     """How the step is run: auto, eager, compiled or captured. All compute the same."""
@@ -36,25 +36,25 @@ class Config:
     """Iterations between log records; each holds the means since the one before."""
 
     evaluate_every: int = 1000
-    """Iterations between evaluations of the averaged model."""
+    """Iterations between evaluations of the averaged model; on your own data, there are at least six in a phase."""
 
     evaluate_samples: int = 0
     """Evaluate on at most this many held-out samples of each domain; 0 takes all of them."""
 
     validate_samples: int = 1000
-    """Unlabelled target samples, and source samples, that the label-free validators look at; 0 does without them."""
+    """How many target samples, without labels, and source samples the validators look at; 0 turns validators off."""
 
     keep_best: str = ""
     """Also keep the best model by this validator, for example ami_source; see docs/choosing.md."""
 
     checkpoint_every: int = 1000
-    """Iterations between checkpoints. The last two are kept."""
+    """Iterations between checkpoints, of which the last two are kept; on your own data, as often as evaluations."""
 
     stop_on_collapse: bool = False
-    """End the run when it collapses, instead of only saying so."""
+    """End the run when it collapses, instead of only reporting it."""
 
     tensorboard: bool = False
-    """Show the log in TensorBoard too: event files in RUN/tensorboard. Needs vmt[tensorboard]."""
+    """Also write the log for TensorBoard, to RUN/tensorboard. Needs the package tensorboard."""
 
     def __post_init__(self) -> None:
         # Here, for the command line reads the fields for its help, which needs no torch.

@@ -17,8 +17,8 @@ DOWNLOAD = f"""examples:
   vmt data download mnist svhn --data DATA
   vmt data download mnist bsds500 --data DATA  what MNIST-M is built from
 
-Sets: {", ".join(SETS)}. Each file is checked against its published checksum; a download that broke off goes on
-where it ended, and a file that is there already is left alone. SVHN is for non-commercial use.
+Sets: {", ".join(SETS)}. Each file is checked against its published checksum; an interrupted download continues
+where it stopped, and existing files are left alone. SVHN and BSDS500 are for non-commercial use.
 """
 MNISTM = """examples:
   vmt data build mnistm --data DATA
@@ -71,7 +71,7 @@ def add_syn(sets: Any) -> None:
     place.add_argument("--out", type=Path, metavar="DIR", help="the folder to write to")
     for split, flag, default in (("train", "--count", SYN_TRAIN), ("test", "--test-count", SYN_TEST)):
         parser.add_argument(
-            flag, type=int, default=default, metavar="N", help=f"pictures to {split} (default: {default})"
+            flag, type=int, default=default, metavar="N", help=f"pictures in the {split} split (default: {default})"
         )
     parser.add_argument("--seed", type=int, default=0, help="decides every draw (default: 0)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")

@@ -9,15 +9,15 @@ from vmt.cli.parsers.paper_figure import add_figure
 from vmt.names import TABLES
 
 EXAMPLES = """examples:
-  vmt paper list                                        the tables; vmt paper list TABLE: its runs and how they stand
-  vmt paper run evaluation --data DATA --budget 30      fill the table for half an hour; the same command goes on
+  vmt paper list                                        the tables; vmt paper list TABLE: its runs and their state
+  vmt paper run evaluation --data DATA --budget 30      fill the table for half an hour; the same command continues
   vmt paper run priority --data DATA --phases 1         what matters most of all tables, first without DIRT-T
   vmt paper run all --only '*vada*' --seeds 2,3 --data DATA
   vmt paper run ten-runs --data DATA --at-once 3        three runs at a time on one GPU, under NVIDIA's MPS
   vmt paper show evaluation                             ours beside the paper's; vmt paper show all --json
   vmt paper figure tsne --data DATA                     from the models of the runs above
 
-A run that is finished is never run again; one that was interrupted goes on where it was, with the settings it began
+A run that is finished is never run again; one that was interrupted continues with the settings it began
 with. Results are small files that hold recipe, seed, commit, hardware, the curve and the accuracy.
 """
 
@@ -31,7 +31,7 @@ def add_commands(commands: Any) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     names = ", ".join([*TABLES, "all"])
 
-    listing = actions.add_parser("list", help="the tables, or the runs of one and how they stand")
+    listing = actions.add_parser("list", help="the tables, or the runs of one and their state")
     listing.add_argument("table", nargs="?", help=f"one of {names}")
     add_places(listing)
     listing.set_defaults(run=Later("vmt.cli.paper", "list_tables"))
@@ -40,14 +40,18 @@ def add_commands(commands: Any) -> None:
     running.add_argument("table", nargs="?", help=f"one of {names}")
     running.add_argument("--data", help="folder of the official files")
     running.add_argument(
-        "--budget", type=float, metavar="MINUTES", help="stop after this long; the same command goes on"
+        "--budget", type=float, metavar="MINUTES", help="stop after this long; the same command continues"
     )
     running.add_argument("--only", metavar="PATTERN", help="only rows or runs whose name fits, for example '*vada*'")
     running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="these seeds in place of the table's")
     running.add_argument("--phases", type=int, metavar="N", help="only the first N phases: 1 leaves DIRT-T for later")
     running.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    running.add_argument("--evaluate-every", type=int, default=2500, help="iterations between looks (default: 2500)")
-    running.add_argument("--checkpoint-every", type=int, default=5000, help="between checkpoints (default: 5000)")
+    running.add_argument(
+        "--evaluate-every", type=int, default=2500, help="iterations between evaluations (default: 2500)"
+    )
+    running.add_argument(
+        "--checkpoint-every", type=int, default=5000, help="iterations between checkpoints (default: 5000)"
+    )
     running.add_argument(
         "--at-once",
         type=int,

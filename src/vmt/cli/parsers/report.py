@@ -9,7 +9,7 @@ EXAMPLES = """examples:
   vmt report runs/m2s                                 one run, to report.html
   vmt report runs/demo -o demo.html                   all runs in a folder, side by side
   vmt report runs/lower runs/mine-0 runs/mine-1       with a source_only run among them: did adaptation help?
-  vmt report runs/m2s --data DATA --map pca           the data have moved; a map in a second instead of a few
+  vmt report runs/m2s --data DATA --map pca           the data have moved; a quicker map
 
 The page is one file that loads nothing: open it in any browser, offline, or send it to somebody. It holds small copies
 of some of the samples. Nothing in the run folders is changed.
@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
     parser.add_argument(
-        "--map", choices=("tsne", "pca", "none"), default="tsne", help="how features are brought to a plane"
+        "--map", choices=("tsne", "pca", "none"), default="tsne", help="how features are projected to a plane"
     )
     parser.add_argument(
         "--samples", type=int, default=10_000, metavar="N", help="target samples to look at (default: 10000)"

@@ -13,7 +13,7 @@ EXAMPLES = """examples:
   vmt select runs/a --history              how the validators moved during one run
   vmt select runs --json
 
-validators (higher is better for all; docs/choosing.md explains them):
+Validators (higher is better for all; docs/choosing.md explains them):
 """ + "\n".join(f"  {name:<16} {text}" for name, text in VALIDATORS.items())
 
 
@@ -26,6 +26,6 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder, or a folder of runs")
     parser.add_argument("--by", metavar="VALIDATOR", default=VALIDATOR, help=f"what to rank by (default: {VALIDATOR})")
     parser.add_argument("--all", action="store_true", help="show every validator, and how far they agree")
-    parser.add_argument("--history", action="store_true", help="show every look of every run")
+    parser.add_argument("--history", action="store_true", help="show every evaluation of every run")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.set_defaults(run=Later("vmt.cli.select"))
