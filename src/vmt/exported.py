@@ -85,7 +85,18 @@ def open_model(path: str | Path, device: str = "auto", network: str | None = Non
 
 
 def load_exported(path: str | Path, device: str = "auto") -> Exported:
-    """The classifier in an ``.onnx`` or ``.pt2`` file that ``vmt export`` wrote."""
+    """The classifier in an ``.onnx`` or ``.pt2`` file that ``vmt export`` wrote.
+
+    >>> import tempfile, vmt
+    >>> ys = np.arange(60) % 3
+    >>> xs = np.random.default_rng(0).normal(size=(60, 5)) + 2 * ys[:, None]
+    >>> model = vmt.adapt((xs, ys), xs + 0.5, iterations=2, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parity = vmt.export.export(model, f"{folder}/model.pt2", samples=xs)
+    ...     classifier = load_exported(f"{folder}/model.pt2")
+    >>> bool((classifier.predict(xs) == model.predict(xs)).all())
+    True
+    """
     path = Path(path)
     if device not in ("auto", "cpu"):
         raise InputError(f"an exported file is run on the CPU here, not on {device}: leave out --device.")
