@@ -21,11 +21,9 @@ from vmt.engine.prepare import eager, falling_back
 from vmt.engine.running import Engine, Prepared
 from vmt.engine.tally import Tally
 from vmt.engine.untouched import untouched
-from vmt.engine.whole_step import reached, traced
 from vmt.engine.workload import Workload, workload
 from vmt.errors import InputError
 from vmt.method import Phase
-from vmt.nets.norm import normalised_together
 from vmt.schedules import Ramp
 from vmt.state import State
 from vmt.step import Setting, step
@@ -82,33 +80,6 @@ def test_schedules_follow_the_progress_of_the_phase() -> None:
     phase = replace(work.method.phases[0], iterations=8)
     Engine("", "", prepare, work.state, setting, 0).run(phase, 2, 3, 2)
     assert seen == [2.0, 3.0, 4.0]
-
-
-def test_traced_step_is_the_step() -> None:
-    plain, by_graph = small(), small()
-    phase = by_graph.method.phases[0]
-    state, setting, tally = by_graph.state, by_graph.setting, Tally()
-    with untouched(state), normalised_together():
-        tally.add_(step(phase, state, setting))
-        arguments = reached(state, setting, tally)
-        graph = traced(lambda: tally.add_(step(phase, state, setting)), arguments)
-    tally.reset()
-    before = tensors(by_graph)
-    for name, tensor in tensors(plain).items():
-        assert torch.equal(tensor, before[name]), f"tracing changed {name}"
-    with torch.no_grad():
-        for i in range(2):
-            seed_layers(0, i, CPU)
-            graph(*arguments)
-    tally.steps = 2
-    engine = plain.engine("eager")
-    engine.run(phase, 0, 2, 0)
-    wanted, metrics = tensors(plain), engine.metrics()
-    for name, tensor in tensors(by_graph).items():
-        torch.testing.assert_close(tensor, wanted[name], rtol=1e-3, atol=2e-3, msg=name)
-    for name, mean in tally.means().items():
-        torch.testing.assert_close(mean, metrics[name], rtol=1e-3, atol=1e-3, msg=name)
-    assert int(state.step) == 2
 
 
 def test_trying_a_step_out_leaves_no_trace() -> None:

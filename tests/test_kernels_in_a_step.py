@@ -163,11 +163,11 @@ def test_traced_step_does_the_same_with_joined_weight_gradients(monkeypatch: pyt
     work = Work(methods.source_only(), (4, 4), (4, 4), bfloat16=True, depth=2)
     with untouched(work.state):
         work.step()  # tables that are made on first use must exist before the tracer looks
-    arguments = reached(work.state, work.setting, Tally())
+    reachable = reached(work.state, work.setting, Tally())
     results = []
     with as_on_cuda():
         with untouched(work.state):
-            graph = traced(lambda: bool(work.step()), arguments)
+            graph, arguments = traced(lambda: bool(work.step()), reachable)
         for wanted in (5, 3):
             if results:
                 join_weight_gradients(graph.graph)

@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from vmt.engine.held import with_numbers_held
 from vmt.engine.joined import join_weight_gradients
 from vmt.engine.order import reads_before_writes
 from vmt.engine.tally import Tally
@@ -32,12 +33,13 @@ from vmt.step import Setting, step
 
 def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) -> Callable[[], None]:
     """One iteration of a phase as a function without arguments that works in place on the state and the tally."""
+    phase, setting = with_numbers_held(phase, setting, state.step.device)
     with untouched(state), normalised_together():
         # Once as it is: tables that are made on first use must exist before the tracer looks.
         with drawing_with_torch_alone():
             tally.add_(step(phase, state, setting))
-        tensors = reached(state, setting, tally)
-        graph = traced(lambda: tally.add_(step(phase, state, setting)), tensors)
+        reachable = reached(state, setting, tally)
+        graph, tensors = traced(lambda: tally.add_(step(phase, state, setting)), reachable)
     run = compiled_graph(graph, tensors)
 
     @torch.no_grad()
@@ -73,7 +75,7 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
 
 
 def reached(state: State, setting: Setting, tally: Tally) -> list[Tensor]:
-    """Every tensor that outlives a step, each once: the arguments of the graph."""
+    """Every tensor that outlives a step, each once."""
     tensors: list[Tensor] = [state.step]
     for module in state.roles.values():
         tensors += [*module.parameters(), *module.buffers()]
@@ -86,8 +88,8 @@ def reached(state: State, setting: Setting, tally: Tally) -> list[Tensor]:
     return list({id(tensor): tensor for tensor in tensors}.values())
 
 
-def traced(advance: Callable[[], None], tensors: list[Tensor]) -> GraphModule:
-    """What ``advance`` does to these tensors, as a graph of tensor operations."""
+def traced(advance: Callable[[], None], reachable: list[Tensor]) -> tuple[GraphModule, list[Tensor]]:
+    """What ``advance`` does to these tensors, as a graph of tensor operations, and those that are its arguments."""
 
     def on_arguments(*_: Tensor) -> list[Tensor]:
         advance()
@@ -95,4 +97,12 @@ def traced(advance: Callable[[], None], tensors: list[Tensor]) -> GraphModule:
 
     # On one thread: the tracer is a property of the thread, and backward passes otherwise run on others.
     with torch.autograd.set_multithreading_enabled(False):
-        return make_fx(on_arguments)(*tensors)
+        module = make_fx(on_arguments)(*reachable)
+    used = []
+    for argument, tensor in zip(module.graph.find_nodes(op="placeholder"), reachable, strict=True):
+        if argument.users:
+            used.append(tensor)
+        else:
+            module.graph.erase_node(argument)  # of another phase: without it the graph is that of this phase alone
+    module.recompile()
+    return module, used
