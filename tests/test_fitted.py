@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tests.small import CLASSES, build, recorded, setting
 from vmt import methods
-from vmt.data import Domain
+from vmt.data import Domain, Preprocess
 from vmt.errors import InputError
 from vmt.evaluate import logits_of
 from vmt.nets import Staged, cnn, from_module
@@ -127,7 +127,7 @@ def test_a_look_at_a_network_leaves_each_layer_in_its_mode() -> None:
     layers = {"features": nn.Linear(3, 3), "logits": nn.Sequential(nn.Linear(3, 3), BatchNorm(3))}
     layers["logits"].eval()
     network = Staged(layers)
-    logits_of(network, torch.randn(5, 3), lambda x: x)  # type: ignore[arg-type]
+    logits_of(network, torch.randn(5, 3), Preprocess(3, None, (1.0,), (0.0,)))
     assert network.training
     assert not layers["logits"].training
     assert not layers["logits"][1].training  # type: ignore[index]

@@ -74,6 +74,27 @@ def test_a_function_gets_what_it_has_a_parameter_for(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(PICTURES), model.predict(PICTURES))
 
 
+class Gated(nn.Module):
+    """Its head is registered twice, and neither time last."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, classes)
+        self.whole = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1), self.head)
+        self.gate = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.whole(x * self.gate(x))
+
+
+def test_the_head_is_the_layer_that_gives_the_output() -> None:
+    """And is taken out wherever it stands, or it would be there twice: three features to three classes fit again."""
+    network = adapted(Gated, VECTORS).network
+    encoder = network.stages["features"].module
+    assert [type(part) for part in (encoder.head, encoder.whole[2])] == [nn.Identity, nn.Identity]
+    assert type(encoder.gate) is nn.Linear
+
+
 def test_signals_come_flattened() -> None:
     signals = np.random.default_rng(0).standard_normal((30, 3, 20))
 

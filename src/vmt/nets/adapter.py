@@ -100,15 +100,15 @@ def last_dense(module: nn.Module) -> str:
 
 
 def taken_out(encoder: Encoder, name: str) -> nn.Module:
-    """Remove a submodule by name, leaving an identity in its place, and return it."""
-    parent, _, own = f"module.{name}".rpartition(".") if name else ("", "", "module")
+    """Remove a submodule by name, leaving an identity wherever it is registered, and return it."""
     try:
-        place = encoder.get_submodule(parent)
-        layer = place.get_submodule(own)
+        layer = encoder.get_submodule(f"module.{name}" if name else "module")
     except AttributeError:
         known = ", ".join(repr(n) for n, _ in encoder.module.named_children())
         raise InputError(f"head={name!r} is no submodule of the module, whose parts are {known or 'none'}") from None
-    setattr(place, own, nn.Identity())
+    for holder in list(encoder.modules()):
+        for called in [called for called, part in holder._modules.items() if part is layer]:
+            setattr(holder, called, nn.Identity())
     return layer
 
 

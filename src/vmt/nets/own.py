@@ -133,8 +133,9 @@ def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Sta
             if any(nn.parameter.is_lazy(p) for p in module.parameters()):
                 module.eval()(samples)  # so that lazy layers learn their sizes
             if not isinstance(module, Staged):
-                check_head(module, name, shape)
-            network = module if isinstance(module, Staged) else from_module(module.train(), classes)
+                head = head_of(module.eval(), name, shape)
+                module = from_module(module.train(), classes, head=head)
+            network: Staged = module
             logits = network.eval()(samples)["logits"]
     except InputError:
         raise
@@ -157,22 +158,31 @@ def check_precision(module: nn.Module, name: str) -> None:
         raise InputError(f"the network of {name} has weights of {kind}, not torch.float32: return network.float().")
 
 
-def check_head(module: nn.Module, name: str, shape: tuple[int, ...]) -> None:
-    """Refuses a network that does something with what its last dense layer gives, which becomes the logits as it is."""
-    head = last_dense(module)
-    given: list[torch.Tensor] = []
-    hook = module.get_submodule(head).register_forward_hook(lambda layer, inputs, output: given.append(output))
+def head_of(module: nn.Module, name: str, shape: tuple[int, ...]) -> str:
+    """The dense layer that gives what the network returns, wherever it is registered. What it gives becomes the logits
+    as it is, so a network that does something with it is refused."""
+    last = last_dense(module)
+    given: dict[str, torch.Tensor] = {}
+
+    def keep(place: str) -> Callable[..., None]:
+        return lambda layer, inputs, output: given.update({place: output})
+
+    dense = {place: layer for place, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    hooks = [layer.register_forward_hook(keep(place)) for place, layer in dense.items()]
     try:
-        out = module.eval()(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)))
+        out = module(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)))
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
     if not isinstance(out, torch.Tensor):
-        return  # complained of elsewhere
-    if not given or given[-1].numel() != out.numel() or not torch.allclose(given[-1].flatten(), out.flatten()):
-        raise InputError(
-            f"the network of {name} does not return what its last nn.Linear ({head or 'itself'}) gives: let it return "
-            "logits without a softmax, or return vmt.nets.from_module(network, classes, head=…)."
-        )
+        return last  # complained of elsewhere
+    for place, output in reversed(given.items()):
+        if output.numel() == out.numel() and torch.allclose(output.flatten(), out.flatten()):
+            return place
+    raise InputError(
+        f"the network of {name} does not return what one of its nn.Linear gives: let it return logits without a "
+        "softmax, or return vmt.nets.from_module(network, classes, head=…)."
+    )
 
 
 def said(error: Exception) -> str:
