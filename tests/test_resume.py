@@ -100,3 +100,19 @@ def test_resuming_goes_on_instead_of_beginning_again(unbroken: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     assert weights(run) == weights(unbroken / "run")
     assert records(run) == [{**first, "mark": 1}, *rest]
+
+
+def test_a_damaged_digit_in_the_settings_is_noticed(unbroken: Path, tmp_path: Path) -> None:
+    """The file still reads well, and another run would be gone on with. One without a checksum is an older run's."""
+    run = shutil.copytree(unbroken / "run", tmp_path / "run")
+    written = (run / "run.json").read_text()
+    (run / "run.json").write_text(written.replace('"interval": 40', '"interval": 60'))
+    assert (run / "run.json").read_text() != written
+    done = vmt("train", "--resume", run)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"vmt: {run / 'run.json'} is not as the run wrote it: restore it, or, ")
+    record = json.loads(written)
+    del record["sha256"]
+    (run / "run.json").write_text(json.dumps(record))
+    done = vmt("train", "--resume", run)
+    assert done.returncode == 0, done.stderr

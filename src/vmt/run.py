@@ -7,6 +7,7 @@ model by that validator, ``model_best.safetensors``. ``.lock`` is locked while a
 """
 
 import copy
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,7 @@ from vmt.train.tensorboard import record_writer
 
 RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
 BEST = "model_best.safetensors"
+CHECKSUM = "sha256"
 ADAPT = "adapt.json"  # what vmt.adapt keeps in the place of run.json: its data may lie nowhere
 
 
@@ -150,9 +152,19 @@ def summarise(spec: RunSpec, outcome: Outcome, out: Path) -> dict[str, Any]:
 
 def start_folder(out: Path, record: Mapping[str, Any]) -> None:
     """Begin a run in its folder; one that already holds a run is never written over."""
+    check_free(out)
+    write_atomically(out / RUN, json.dumps({**record, CHECKSUM: checksum(record)}, indent=1).encode())
+
+
+def check_free(out: Path) -> None:
     if (out / RUN).exists():
         raise InputError(f"{out} already holds a run: go on with it by --resume {out}, or choose another --out.")
-    write_atomically(out / RUN, json.dumps(record, indent=1).encode())
+
+
+def checksum(record: Mapping[str, Any]) -> str:
+    """Of all that run.json says but this: another learning rate would be gone on with without a word."""
+    said = {name: value for name, value in record.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def read_run(out: Path) -> RunSpec:
@@ -168,9 +180,14 @@ def read_run(out: Path) -> RunSpec:
     try:
         record = json.loads(path.read_text())
         spec = RunSpec.from_dict(record)
-        return replace(spec, data=found_again(spec.data, Path(record.get("begun_in", ""))))
+        spec = replace(spec, data=found_again(spec.data, Path(record.get("begun_in", ""))))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
+    if record.get(CHECKSUM, checksum(record)) != checksum(record):  # older runs have none
+        raise InputError(
+            f"{path} is not as the run wrote it: restore it, or, if you changed it yourself, remove its {CHECKSUM}."
+        )
+    return spec
 
 
 def found_again(data: DataSpec, begun_in: Path) -> DataSpec:

@@ -19,7 +19,7 @@ from vmt.model import agreed
 from vmt.nets.own import factory_name
 from vmt.nets.spec import NetSpec
 from vmt.recipes import PAPER, Recipe, recipe_for
-from vmt.run import BEST, RUN, DataSpec, RunSpec, check_same_run, execute, read_run
+from vmt.run import BEST, DataSpec, RunSpec, check_free, check_same_run, execute, read_run
 from vmt.settings import changed
 from vmt.train.config import Config
 from vmt.train.progress import STDOUT, Progress
@@ -45,9 +45,8 @@ def begin(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
     data = DataSpec(**given(arguments, DATA))
     check_data(data)
-    if arguments.out is not None and (arguments.out / RUN).exists():  # said before minutes of reading
-        out = arguments.out
-        raise InputError(f"{out} already holds a run: go on with it by --resume {out}, or choose another --out.")
+    if arguments.out is not None:
+        check_free(arguments.out)  # said before minutes of reading
     task = load(data, voice(arguments.method), not arguments.no_cache)
     recipe = make_recipe(data, task, given(arguments, METHOD), bool(arguments.dirt_t), arguments.device or "auto")
     config = replace(recipe.config, **given(arguments, CONFIG))
