@@ -170,36 +170,8 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     >>> bool((again.predict_proba(xs) == model.predict_proba(xs)).all())
     True
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / "model.safetensors"
-    if not path.is_file() and (path.parent / "checkpoints").is_dir():
-        run = path.parent
-        ended = sorted(run.glob("model_*.safetensors"), key=lambda file: file.stat().st_mtime)
-        until_then = f" Until then there is {ended[-1]}." if ended else ""
-        raise InputError(
-            f"the run in {run} is not finished: go on with vmt train --resume {run}, or resume=True.{until_then}"
-        )
-    if not path.is_file():
-        raise InputError(f"there is no model at {path}: give a saved model or the folder of a finished run.")
-    if path.suffix[1:] in FORMATS:
-        raise InputError(
-            f"{path} is an exported file: open it with vmt.exported.load_exported, which needs no network, or give the "
-            "model that it was made from."
-        )
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is not a readable model file ({error}): save it again.") from error
-    if header.get("format") != FORMAT:
-        raise InputError(f"{path} holds tensors but is not a model of this library: use the file that save() wrote.")
-    if header["version"].isdecimal() and int(header["version"]) > VERSION:
-        raise InputError(f"{path} has format version {header['version']}, newer than this library knows: upgrade vmt.")
-    # Files of earlier versions have none.
-    if (written := header.pop("sha256", None)) is not None and written != digest(tensors, header):
-        raise InputError(f"{path} is damaged: copy it again, or go on with its run, which writes it again.")
+    path = model_file(Path(path))
+    header, tensors = undamaged(path)
     spec = NetSpec.from_dict(json.loads(header["network"]))
     with single_precision():
         if network is None or isinstance(network, str):
@@ -221,3 +193,42 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
         json.loads(header["about"]),
         json.loads(header.get("features", "[]")),
     )
+
+
+def model_file(path: Path) -> Path:
+    """The file that a path means, itself or in the folder of a run; refuses one that is not there or no saved model."""
+    if path.is_dir():
+        path = path / "model.safetensors"
+    if not path.is_file() and (path.parent / "checkpoints").is_dir():
+        run = path.parent
+        ended = sorted(run.glob("model_*.safetensors"), key=lambda file: file.stat().st_mtime)
+        until_then = f" Until then there is {ended[-1]}." if ended else ""
+        raise InputError(
+            f"the run in {run} is not finished: go on with vmt train --resume {run}, or resume=True.{until_then}"
+        )
+    if not path.is_file():
+        raise InputError(f"there is no model at {path}: give a saved model or the folder of a finished run.")
+    if path.suffix[1:] in FORMATS:
+        raise InputError(
+            f"{path} is an exported file: open it with vmt.exported.load_exported, which needs no network, or give the "
+            "model that it was made from."
+        )
+    return path
+
+
+def undamaged(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The header and the weights of a file that :meth:`Model.save` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is not a readable model file ({error}): save it again.") from error
+    if header.get("format") != FORMAT:
+        raise InputError(f"{path} holds tensors but is not a model of this library: use the file that save() wrote.")
+    if header["version"].isdecimal() and int(header["version"]) > VERSION:
+        raise InputError(f"{path} has format version {header['version']}, newer than this library knows: upgrade vmt.")
+    # Files of earlier versions have none.
+    if (written := header.pop("sha256", None)) is not None and written != digest(tensors, header):
+        raise InputError(f"{path} is damaged: copy it again, or go on with its run, which writes it again.")
+    return header, tensors
