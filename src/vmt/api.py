@@ -60,42 +60,45 @@ def adapt(
     Parameters
     ----------
     source
-        Samples and labels: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F). Columns of data frames
-        are found by their names, in the target and when predicting. Labels are class numbers from 0, or names.
+        Samples and labels: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F). Labels are class numbers
+        from 0, or names. Columns of data frames are matched by name, in the target and when predicting.
     target
         Samples of the target, of the same kind and value range. No labels are needed.
     method
-        The name of a method, for settings that suit the kind of samples (:func:`vmt.defaults.defaults_for`), as on the
-        command line; or a value such as ``vmt.methods.vmt(lambda_t=0.06)``, which is taken as it is. To change some
-        settings and keep the others, pass the name, and those as ``settings``. For a method that trains on target
-        labels, pass ``target=(x, y)``.
+        The name of a method, with settings chosen for the kind of samples (:func:`vmt.defaults.defaults_for`), as on
+        the command line; pass ``settings`` to change some of them. Or a value such as
+        ``vmt.methods.vmt(lambda_t=0.06)``, which is used exactly as it is. For a method that trains on target labels,
+        pass ``target=(x, y)``.
     target_test
-        Labelled target samples, if there are any, to follow the accuracy on; never trained on.
+        Labelled target samples, if there are any, to measure the accuracy on; never trained on.
     target_labels, target_label_weight
-        Labels of some target samples, −1 or an empty name for all others, to train on as well, and the weight of their
+        Labels of target samples to train on as well, −1 or an empty name where unknown, and the weight of their
         cross-entropy.
     net
-        A name that ``vmt train --net`` takes, or a function that builds any ``nn.Module`` (what becomes of it:
-        :func:`vmt.nets.from_module`), which gets ``classes`` and ``shape``, of one sample, if it has such parameters.
-        By default the MLP for vectors and a CNN for images: the paper's small one on a GPU, a thin one on a CPU.
+        A name that ``vmt train --net`` takes, or a function that builds any ``nn.Module`` (adapted by
+        :func:`vmt.nets.from_module`); it gets ``classes`` and the ``shape`` of one sample if it has such parameters.
+        By default an MLP for vectors and a CNN for images: the paper's small one on a GPU, a thin one on a CPU.
     net_options
         Further arguments for the network or its function.
     classes
-        Names of the classes, in the order of their numbers. Where labels are names, they are in alphabetical order
-        unless it is given here.
+        Names of the classes, in the order of their numbers. By default, labels that are names are sorted.
     iterations
         Length of the method's first phase.
     dirt_t
         Whether to refine with DIRT-T afterwards, for as many iterations.
+    seed, device
+        The seed of initial weights and draws, and where to train: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     out, resume
-        A folder for model, log and checkpoints, and whether to go on from what is there, with the same data and
+        A folder for model, log and checkpoints, and whether to continue the run that is there, with the same data and
         settings. Ctrl-C and ``kill`` save first and end in ``KeyboardInterrupt``.
+    progress
+        Whether to show a progress bar.
     settings
-        Settings of the method, for example ``lambda_t=0.1`` or ``lr=1e-3``, and of DIRT-T (``beta``, ``interval``,
-        ``dirt_t_iterations``), by the names that ``vmt train`` has for them. And any further field of
-        :class:`vmt.train.Config`, for example ``batch_size`` or ``stop_on_collapse``. With ``keep_best="ami_source"``
-        the model is the best one by that validator, not the last; ``about["best"]`` says of which iteration and with
-        which score. It is then looked at every ``evaluate_every`` iterations, by default six times in a phase or more.
+        Settings of the method, such as ``lambda_t=0.1`` or ``lr=1e-3``, and of DIRT-T (``beta``, ``interval``,
+        ``dirt_t_iterations``), by the names of ``vmt train``'s flags; and any other field of
+        :class:`vmt.train.Config`, such as ``batch_size`` or ``stop_on_collapse``. With ``keep_best="ami_source"`` the
+        result is the best model by that validator, not the last; ``about["best"]`` has its iteration and score. The
+        model is then evaluated every ``evaluate_every`` iterations, by default at least six times in a phase.
 
     Examples
     --------

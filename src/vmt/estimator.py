@@ -50,18 +50,18 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     warm_up
         The share of the iterations over which λ_t grows from 0.
     radius
-        VAT's radius.
+        The radius of virtual adversarial training (VAT).
     iterations, batch_size, lr
         Length of the training, samples per domain in a batch, and Adam's learning rate.
     use_target_labels
-        Whether labels of target samples are trained on as well, where they are known. −1, NaN, None and an empty text
-        stand for a label that is not.
+        Whether to train on known labels of target samples as well. −1, NaN, None and an empty text stand for an unknown
+        label.
     dirt_t, beta, interval, dirt_t_iterations
         Whether to refine with DIRT-T, the weight of its teacher, the iterations between two teachers (None: a tenth of
         the phase) and its length (None: as many as before).
     keep_best, evaluate_every
-        A validator such as ``"ami_source"``: the model is then the best by it, not the last, of those seen at intervals
-        of so many iterations (None: six in a phase or more). A tenth of the source is held out from training for it.
+        A validator such as ``"ami_source"``, to keep the best model by it instead of the last, and the iterations
+        between evaluations (None: at least six in a phase). A tenth of the source is held out from training for it.
     net, net_options
         ``"auto"`` (an MLP for vectors, a CNN for images: the paper's small one on a GPU, a thin one on a CPU), a name
         that ``vmt train --net`` takes, or a function that builds a network, from ``classes`` and ``shape`` if it has
@@ -76,8 +76,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     Attributes
     ----------
     model_
-        The :class:`vmt.Model`, to save or to export. With ``keep_best``, ``model_.about["best"]`` says of which
-        iteration (``step``) it is and with which ``score``.
+        The :class:`vmt.Model`, to save or to export. With ``keep_best``, ``model_.about["best"]`` has its iteration
+        (``step``) and its ``score``.
     classes_, n_features_in_
         The labels in the order of ``predict_proba``'s columns, and the number of values in a sample.
 

@@ -36,7 +36,7 @@ class Config:
     """Iterations between log records; each holds the means since the one before."""
 
     evaluate_every: int = 1000
-    """Iterations between evaluations of the averaged model; on your own data, there are at least six in a phase."""
+    """Iterations between evaluations of the averaged model. vmt train has at least six in a phase on your own data."""
 
     evaluate_samples: int = 0
     """Evaluate on at most this many held-out samples of each domain; 0 takes all of them."""
@@ -48,7 +48,7 @@ class Config:
     """Also keep the best model by this validator, for example ami_source; see docs/choosing.md."""
 
     checkpoint_every: int = 1000
-    """Iterations between checkpoints, of which the last two are kept; on your own data, as often as evaluations."""
+    """Iterations between checkpoints; the last two are kept. vmt train saves at each evaluation on your own data."""
 
     stop_on_collapse: bool = False
     """End the run when it collapses, instead of only reporting it."""
