@@ -40,6 +40,18 @@ def convolution(classes: int, shape: tuple[int, ...], width: int = 8) -> nn.Modu
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
 
 
+class Viewed(nn.Module):
+    """Flattens with view, which wants memory in one order."""
+
+    def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.maps = nn.Sequential(nn.Conv2d(shape[0], 4, 3, 2, 1), nn.Dropout(0.1))
+        self.head = nn.Linear(shape[1] * shape[2], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.maps(x).view(x.size(0), -1))
+
+
 def dense(classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, classes))
 
@@ -48,7 +60,7 @@ def adapted(net: Any, x: Any = PICTURES, **more: Any) -> vmt.Model:
     return vmt.adapt((x, Y), x, net=net, progress=False, **SHORT, **more)
 
 
-@pytest.mark.parametrize("net", [Attention, convolution])
+@pytest.mark.parametrize("net", [Attention, Viewed, convolution])
 @pytest.mark.parametrize("format", ["onnx", "pt2"])
 def test_all_copies_of_a_model_agree(net: Any, format: str, tmp_path: Path) -> None:
     model = adapted(net)
@@ -95,6 +107,25 @@ def test_the_head_is_the_layer_that_gives_the_output() -> None:
     assert type(encoder.gate) is nn.Linear
 
 
+class Extracted(nn.Module):
+    """Features of a frozen network, without a gradient."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 6), nn.Sequential(nn.Dropout(0.1), nn.Linear(6, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = self.body(x)
+        return self.head(features)
+
+
+def test_a_network_without_a_gradient_at_its_input_suits_some_methods() -> None:
+    with pytest.raises(vmt.InputError, match=r"no gradient at its input.*requires_grad_\(False\)"):
+        adapted(Extracted, VECTORS)
+    assert adapted(Extracted, VECTORS, method="dann").predict(VECTORS).shape == (30,)
+
+
 def test_signals_come_flattened() -> None:
     signals = np.random.default_rng(0).standard_normal((30, 3, 20))
 
@@ -117,6 +148,7 @@ def test_signals_come_flattened() -> None:
         (lambda: dense(3).double(), None, r"weights of torch\.float64.*return network\.float\(\)"),
         (lambda: nn.Sequential(nn.ReLU(inplace=True), dense(3)), None, "changes its input in place"),
         (dense, {"norm": nn.BatchNorm1d}, r"net_options cannot be kept in the model's file"),
+        (lambda: nn.Sequential(dense(3), nn.BatchNorm1d(3)), None, r"does not return what one of its nn\.Linear gives"),
         (lambda: nn.Flatten(), None, r"no nn\.Linear.*vmt\.nets\.from_module\(module, classes, head=…\)"),
     ],
 )

@@ -100,8 +100,10 @@ class Deployed(nn.Module):
     def forward(self, samples: Tensor) -> Tensor:
         x = samples.to(torch.float32)
         if self.size is not None:
-            # With antialias, enlarging is the same as without, so one formula serves every size.
-            x = F.interpolate(x.permute(0, 3, 1, 2), self.size, mode="bilinear", align_corners=False, antialias=True)
+            # Contiguous as in training, for a network that flattens with view. With antialias, enlarging is the same as
+            # without, so one formula serves every size.
+            x = x.permute(0, 3, 1, 2).contiguous()
+            x = F.interpolate(x, self.size, mode="bilinear", align_corners=False, antialias=True)
         logits: Tensor = self.network(x * self.scale + self.shift)["logits"]
         return logits.float().softmax(1)
 
@@ -249,7 +251,7 @@ def example(preprocess: Preprocess) -> Tensor:
 def quiet() -> Iterator[None]:
     """Exporters talk about packages that are not needed here and their own future, and print what they fail at."""
     before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))
+    logging.disable(max(before, logging.ERROR))
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")

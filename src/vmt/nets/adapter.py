@@ -183,8 +183,23 @@ def is_stochastic(network: Staged, x: Tensor) -> bool:
     return bool((first - second).abs().max() > 1e-5 * first.abs().max())
 
 
+def check_gradient(network: Staged, x: Tensor) -> None:
+    """Refuses a network without a gradient at its input, by which VAT finds its direction. Leaves no traces."""
+    devices = [x.device] if x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch.enable_grad():
+        x = x.detach().clone().requires_grad_()
+        last = list(copy.deepcopy(network).train()(x).values())[-1]
+        found = last.requires_grad and torch.autograd.grad(last.sum(), x, allow_unused=True)[0] is not None
+    if not found:
+        raise InputError(
+            "the network has no gradient at its input, where VAT looks for its direction: freeze layers by "
+            "requires_grad_(False), not by torch.no_grad() or detach(), or take a method without VAT, such as dann"
+        )
+
+
 def xi_for(network: Staged, x: Tensor) -> float:
     """VAT's first step ξ for a network: the paper's 1e-6, or a visible one, with a warning, where nothing is random."""
+    check_gradient(network, x)
     if is_stochastic(network, x):
         return XI_STOCHASTIC
     warnings.warn(

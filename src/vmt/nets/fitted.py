@@ -17,10 +17,11 @@ def fitted(network: Staged, shape: tuple[int, ...], device: torch.device) -> Sta
     What does not run so: ``x.view(len(x), -1)`` behind a convolution, and weights of five dimensions.
     """
     network.one_by_one = network.one_by_one or any(map(keeps_statistics, network.modules()))
+    samples = torch.zeros(2, *shape, dtype=torch.float32, device=device)
     for layout in (torch.channels_last, torch.contiguous_format):
         with suppress(RuntimeError):  # what fails in either is left for training to complain of
             network.to(device).to(memory_format=layout)  # type: ignore[call-overload]
-            network.one_by_one = network.one_by_one or regroups(network, torch.zeros(2, *shape, device=device))
+            network.one_by_one = network.one_by_one or regroups(network, samples)
             break
     return network
 
