@@ -48,7 +48,7 @@ def read_own(
     cache: bool = True,
     progress: bool = False,
 ) -> Own:
-    """One's own samples: a folder of pictures (with one subfolder per class, if labelled), a .csv, .csv.gz,
+    """Your own samples: a folder of pictures (with one subfolder per class, if labelled), a .csv, .csv.gz,
     .parquet, .npz or .npy file.
 
     `like=source` reads a target so that it agrees with its source: in the `classes`, in the `image_size` and `channels`

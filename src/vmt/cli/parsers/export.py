@@ -12,7 +12,7 @@ EXAMPLES = """examples:
   vmt export runs/mine --check folder/                    compares on pictures that you choose
   vmt export model.safetensors --check images.npz         on the array x of a file
   vmt export runs/table --check table.csv                 on the rows of a table
-  vmt predict runs/mine/model.onnx picture.png            uses it here; elsewhere, onnxruntime alone will do
+  vmt predict runs/mine/model.onnx picture.png            try it here; elsewhere, onnxruntime alone is enough
 
 The file takes samples as they are stored (images as bytes, N×H×W×C, any size; vectors as float32, N×F), preprocesses
 them itself and gives the probability of each class. Class names and a description of the input are in its metadata. It

@@ -57,7 +57,7 @@ def add_commands(commands: Any) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="do so many runs at a time; on one GPU worth it under NVIDIA's MPS (default: 1)",
+        help="runs at a time; on one GPU it pays under NVIDIA's MPS (default: 1)",
     )
     running.add_argument("--json", action="store_true", help="print the table as JSON")
     add_places(running)

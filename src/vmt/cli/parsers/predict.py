@@ -41,7 +41,10 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--format", choices=FORMATS, help="default: as --out is named, or csv")
     parser.add_argument("--label", metavar="COLUMN", help="column of a table that is no feature (default: label)")
     parser.add_argument(
-        "--max-unreadable", metavar="N", type=int, help=f"stop after so many (default: {FEW}, or {PART:.0%}% if more)"
+        "--max-unreadable",
+        metavar="N",
+        type=int,
+        help=f"stop after N samples that cannot be read (default: {FEW}, or {PART:.0%}% if more)",
     )
     parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
