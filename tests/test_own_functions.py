@@ -138,6 +138,15 @@ def test_signals_come_flattened() -> None:
     assert adapted(net, signals.reshape(30, -1)).predict(signals.reshape(30, -1)).shape == (30,)
 
 
+def test_a_model_is_loaded_with_its_own_function_alone(tmp_path: Path) -> None:
+    adapted(Viewed).save(tmp_path / "model.safetensors")
+    with pytest.raises(vmt.InputError, match=r"name the function that builds it, --net package\.module:function"):
+        vmt.load(tmp_path / "model.safetensors")
+    with pytest.raises(vmt.InputError, match="do not fit its network") as refused:
+        vmt.load(tmp_path / "model.safetensors", network=Attention)
+    assert len(str(refused.value)) < 300 + len(str(tmp_path)), "a network has hundreds of layers"
+
+
 @pytest.mark.parametrize(
     ("net", "options", "says"),
     [

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -143,7 +144,10 @@ def agreed(spec: NetSpec, network: str | None, what: str | Path) -> NetSpec:
     if network is not None and spec.name == OWN_MODULE:
         return replace(spec, name=network)
     if spec.name == OWN_MODULE:
-        raise InputError(f"{what} holds a network of your own: pass load(…, network=function that builds it).")
+        raise InputError(
+            f"{what} holds a network of your own: name the function that builds it, --net package.module:function (in "
+            "Python: network=function)."
+        )
     if network is not None and network != spec.name and (spec.factory is None or factory_name(network) != spec.factory):
         raise InputError(f"{what} was trained with the network {spec.name}, not {network}: correct or leave out --net.")
     if network is None and spec.factory is not None:
@@ -181,9 +185,8 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        raise InputError(
-            f"the weights in {path} do not fit its network: {str(error).splitlines()[-1].strip()}"
-        ) from error
+        why = shorten(str(error).splitlines()[-1], 160, placeholder=" …")  # every name of every layer
+        raise InputError(f"the weights in {path} do not fit its network: {why}") from error
     placed = torch_device(device)
     return Model(
         fitted(module.to(placed), spec.shape, placed),  # as in training, or it would round otherwise
