@@ -117,7 +117,7 @@ class SeededDraws:
             return self.permutation(name, population)[:n]
         # Sorting a large population for a small batch is slow. Dropping the repeats from a longer row of independent
         # draws gives the same distribution; among 2n draws from more than 64n values, n differ all but surely.
-        drawn = shift_right(self.bits(name, 2 * n), 2) % population
+        drawn = shift_right(self.bits(name, 2 * n), 2) % self.table(number_on, population)
         first = seen_before(drawn).to(torch.int32).argsort(stable=True)
         return drawn[first[:n]]
 
@@ -133,7 +133,12 @@ def seen_before(values: Tensor) -> Tensor:
 
 def key_on(seed: int, name: str, device: str) -> Tensor:
     """A key as a tensor: a compiled step reads it, so that one compilation serves every seed."""
-    return torch.tensor(signed(key(seed, name)), device=device)
+    return number_on(signed(key(seed, name)), device)
+
+
+def number_on(number: int, device: str) -> Tensor:
+    """Read like a key, so that one compilation serves populations of every size."""
+    return torch.tensor(number, device=device)
 
 
 def multiples(n: int, device: str) -> Tensor:
