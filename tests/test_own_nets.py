@@ -58,6 +58,10 @@ class Pair(Tempered):
 def nothing(classes, shape):
     return None
 
+def plain():
+    """Knows its sizes by itself."""
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 3))
+
 def broken(classes, shape):
     raise RuntimeError("out of ideas")
 
@@ -188,6 +192,11 @@ def test_lazy_layers_learn_their_sizes(here: Path) -> None:
     network = NetSpec("mine.nets:lazy", (3, 8, 8), 4).build()
     assert tuple(network(torch.zeros(2, 3, 8, 8))["logits"].shape) == (2, 4)
     assert not network.one_by_one
+
+
+def test_a_function_gets_what_it_has_a_parameter_for(here: Path) -> None:
+    """As one that is given as itself does, in Python."""
+    assert tuple(NetSpec("mine.nets:plain", (4,), 3).build()(torch.zeros(2, 4))["logits"].shape) == (2, 3)
 
 
 def test_the_function_of_the_documentation(here: Path) -> None:

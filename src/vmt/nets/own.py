@@ -1,8 +1,9 @@
 """Networks that are not of this package: named by the function that builds them, or by their name in timm.
 
-A function is named ``package.module:function`` and called as ``function(classes=…, shape=…)``, the shape being that of
-one sample, (channels, height, width) or (features,). It returns any ``nn.Module`` with one logit per class. Importing
-runs code, so nothing here is called for a name that only a file has spoken (:func:`vmt.load`).
+A function is named ``package.module:function`` and called with ``classes`` and ``shape``, those of the two that it has
+parameters for; the shape is that of one sample, (channels, height, width) or (features,). It returns any ``nn.Module``
+with one logit per class. Importing runs code, so nothing here is called for a name that only a file has spoken
+(:func:`vmt.load`).
 """
 
 import inspect
@@ -38,12 +39,7 @@ def factory_name(net: str) -> str | None:
 
 def build_own(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Staged:
     """The network that a named function builds."""
-    function = imported(name)
-    try:
-        module = function(classes=classes, shape=shape, **options)
-    except Exception as error:
-        raise InputError(f"{name}(classes={classes}, shape={shape}) failed: {said(error)}.") from error
-    return adapted(module, name, shape, classes)
+    return built(imported(name), name, shape, classes, options)
 
 
 def imported(name: str) -> Callable[..., Any]:
@@ -106,20 +102,31 @@ def timm() -> Any:
 def builder(
     function: Callable[..., Any], shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
 ) -> Callable[[], Staged]:
-    """A user's function whose network may be any module, as one that builds a network of stages. It is called with
-    those of ``classes`` and ``shape`` that it has a parameter for, so that one function will do here and by its name.
+    """A user's function whose network may be any module, as one that builds a network of stages."""
+    return lambda: built(function, "net", shape, classes, options)
+
+
+def built(
+    function: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+) -> Staged:
+    """The network that a user's function builds when it is called with what it takes."""
+    try:
+        module = function(**taken(function, {"classes": classes, "shape": shape}), **options)
+    except Exception as error:
+        raise InputError(f"the function {name} failed: {said(error)}.") from error
+    return adapted(module, name, shape, classes)
+
+
+def taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a function has parameters for.
+
+    >>> taken(lambda classes, width=3: None, {"classes": 10, "shape": (5,)})
+    {'classes': 10}
     """
-    offered = {"classes": classes, "shape": shape}
-
-    def build() -> Staged:
-        try:
-            taken = {name: offered[name] for name in offered.keys() & inspect.signature(function).parameters}
-            network = function(**taken, **options)
-        except Exception as error:
-            raise InputError(f"the function net failed: {said(error)}.") from error
-        return network if isinstance(network, Staged) else adapted(network, "net", shape, classes)
-
-    return build
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return offered
+    return {name: value for name, value in offered.items() if name in parameters}
 
 
 def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Staged:
@@ -127,7 +134,7 @@ def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Sta
     if not isinstance(module, nn.Module):
         raise InputError(f"{name} returned a {type(module).__name__}: return an nn.Module.")
     check_precision(module, name)
-    samples = torch.zeros(2, *shape)
+    samples = torch.zeros(2, *shape, dtype=torch.float32)
     try:
         with torch.no_grad():
             if any(nn.parameter.is_lazy(p) for p in module.parameters()):
@@ -170,7 +177,7 @@ def head_of(module: nn.Module, name: str, shape: tuple[int, ...]) -> str:
     dense = {place: layer for place, layer in module.named_modules() if isinstance(layer, nn.Linear)}
     hooks = [layer.register_forward_hook(keep(place)) for place, layer in dense.items()]
     try:
-        out = module(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)))
+        out = module(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32))
     finally:
         for hook in hooks:
             hook.remove()
