@@ -9,8 +9,11 @@ import torch
 
 import vmt
 from vmt import methods
+from vmt.data import Task
 from vmt.nets import mlp
 from vmt.state import build_state
+from vmt.train import Config, train
+from vmt.train.progress import Progress
 
 
 def test_building_networks_seeds_no_generator_but_those_that_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,3 +62,20 @@ def test_the_default_type_comes_back_after_a_refusal() -> None:
     with pytest.raises(vmt.InputError):
         vmt.adapt((np.zeros((9, 3)), np.arange(9) % 2), np.zeros((9, 3)), "target_only", progress=False)
     assert torch.get_default_dtype() == torch.float64
+
+
+@pytest.mark.usefixtures("in_doubles")
+def test_the_default_type_is_the_callers_while_training_goes_on(task: Task) -> None:
+    """Other threads share it, and may change it."""
+    found: list[torch.dtype] = []
+
+    class Watching(Progress):
+        def advance(self, steps: int) -> None:
+            found.append(torch.get_default_dtype())
+            torch.set_default_dtype(torch.float16)
+
+    config = Config(batch_size=16, log_every=1)
+    outcome = train(task, methods.vmt(iterations=2), lambda: mlp((6,), 4), config, progress=Watching(show=False))
+    assert found == [torch.float64, torch.float16]
+    assert torch.get_default_dtype() == torch.float16
+    assert {p.dtype for p in outcome.network.parameters()} == {torch.float32}

@@ -106,7 +106,7 @@ def by_weights(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
         middle = len(xs) // 2
         return torch.cat([by_weights(dys[:middle], xs[:middle]), by_weights(dys[middle:], xs[middle:])])
     block_in, block_out = block(inputs), block(outputs)
-    partial = torch.empty(starts[-1], outputs, 3, 3, inputs, device=xs[0].device)
+    partial = torch.empty(starts[-1], outputs, 3, 3, inputs, dtype=torch.float32, device=xs[0].device)
     convolution_kernels.by_weights[3, starts[-1], (inputs // block_in) * (outputs // block_out)](
         tuple(xs), tuple(dys), partial, h, w, inputs, outputs, STARTS=starts[:-1], ROWS=pixels, EACH=each,
         BM=ROWS, BI=block_in, BO=block_out, num_warps=WARPS, num_stages=STAGES, **early(partial.device),
@@ -116,7 +116,8 @@ def by_weights(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
 
 @by_weights.register_fake
 def _(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
-    return torch.empty(len(xs), dys[0].shape[1], 3, 3, xs[0].shape[1], device=xs[0].device)
+    size = (len(xs), dys[0].shape[1], 3, 3, xs[0].shape[1])
+    return torch.empty(size, dtype=torch.float32, device=xs[0].device)
 
 
 def added_up(partial: Tensor, starts: tuple[int, ...]) -> Tensor:

@@ -179,7 +179,7 @@ def shapes_forward(x: Tensor, groups: int, pool: bool) -> tuple[Tensor, Tensor, 
     assert not (pool and (h % 2 or w % 2)), "the kernels pool even numbers of rows and columns"
     size = (n, c, h // 2, w // 2) if pool else (n, c, h, w)
     y = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    mean, var, scale, shift = (torch.empty(groups, c, device=x.device) for _ in range(4))
+    mean, var, scale, shift = (torch.empty(groups, c, dtype=torch.float32, device=x.device) for _ in range(4))
     return y, mean, var, scale, shift
 
 

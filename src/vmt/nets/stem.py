@@ -80,7 +80,7 @@ def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
     block, k = channel_block(outputs), patch(c)
     programs = min(PROGRAMS, -(-pixels // ROWS))
     each = -(-pixels // (programs * ROWS)) * ROWS
-    partial = torch.empty(programs, k, outputs, device=x.device)
+    partial = torch.empty(programs, k, outputs, dtype=torch.float32, device=x.device)
     stem_kernels.by_weight[programs, outputs // block](
         x, dy, partial, pixels, h, w, *x.stride(), outputs, EACH=each, CIN=c, KP=k, BM=ROWS, BN=block,
         **early(x.device),
@@ -92,7 +92,7 @@ def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
 @stem_by_weight.register_fake
 def _(dy: Tensor, x: Tensor) -> Tensor:
     size = (dy.shape[1], x.shape[1], 3, 3)
-    return torch.empty(size, device=x.device, memory_format=torch.channels_last)
+    return torch.empty(size, dtype=torch.float32, device=x.device, memory_format=torch.channels_last)
 
 
 @torch.library.custom_op("vmt::stem_by_input", mutates_args=())

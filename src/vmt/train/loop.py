@@ -71,7 +71,6 @@ def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
 @one_at_a_time
 @torch.inference_mode(False)  # whatever mode the caller is in: notebooks often switch gradients off for good
 @torch.enable_grad()
-@single_precision()
 def train(
     task: Task,
     method: Method,
@@ -93,7 +92,8 @@ def train(
     progress = progress or Progress(show=False)
     device = torch_device(config.device)
     task = task.to(device)
-    state = build_state(method, network, sample_shape(task), config.seed, device)
+    with single_precision():  # here alone, for other threads share the default type
+        state = build_state(method, network, sample_shape(task), config.seed, device)
     setting = make_setting(task, method, state, config)
     engine = make_engine(config.engine, state, setting, config.seed, method.iterations, progress.say)
     log, notes, best = Log(out, config.tensorboard), Notes(), Best(config.keep_best)

@@ -52,7 +52,7 @@ def make_setting(task: Task, method: Method, state: State, config: Config) -> Se
         xi={
             role: xi_for(state.roles[role], task.preprocess(target.x[:8])) for role in roles_with_open_xi(method, state)
         },
-        scalars={schedule: torch.zeros((), device=device) for schedule in schedules_of(method)},
+        scalars={schedule: torch.zeros((), dtype=torch.float32, device=device) for schedule in schedules_of(method)},
         bfloat16=chosen_precision(config, task)[0],
     )
 
