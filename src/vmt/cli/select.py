@@ -28,12 +28,12 @@ def run(arguments: argparse.Namespace) -> int:
     width = terminal_width()
     doubt = incomparable(histories)
     measures = VALIDATORS[by].text
-    say(f"Ranked by {by}, {measures} (higher is better). No target label has a part in it.", width)
+    say(f"Ranked by {by}, {measures} (higher is better). No target labels are used.", width)
     say(doubt or "", width)
     print("\n" + ranking(order, by, width, arguments.all))
     if any(look.accuracy is not None for look in order):
         print()
-        say("* measured with target labels, which these runs happen to have; it decides nothing here.", width)
+        say("* measured with target labels, which these runs happen to have; not used for the ranking.", width)
     for history in histories if arguments.history else ():
         print(f"\n{history.looks[0].run} over time:\n\n" + over_time(history.looks, by, width))
     print()
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.all:
         say_how_they_agree(agree, width)
     else:
-        say("The other validators, and how far they agree: --all.", width)
+        say("--all shows the other validators, and how far they agree.", width)
     return 0
 
 
@@ -126,7 +126,8 @@ def advice(order: Sequence[Look], histories: Sequence[History], by: str) -> list
     if lost:
         moments = few([f"{best.run} at iteration {best.step}" for best in lost])
         said.append(
-            f"Better by {by} at an earlier moment, whose model was not kept: {moments} (--keep-best {by} would have)."
+            f"Earlier models scored higher by {by}, but were not kept: {moments}. To keep the best, train with "
+            f"--keep-best {by}."
         )
     return said
 
