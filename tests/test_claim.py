@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import vmt
+from vmt.train.checkpoint import write_atomically
 from vmt.train.claim import InUse, claimed
 
 HOLD = """
@@ -95,3 +97,13 @@ def test_a_folder_has_one_writer_among_the_threads_of_a_process(tmp_path: Path) 
     ]
     second()
     assert len(refused) == 1
+
+
+def test_threads_that_write_one_file_do_not_mix_it_up(tmp_path: Path) -> None:
+    """As two that save a model under one name: it is all of one of them."""
+    path, contents = tmp_path / "file", [bytes([i]) * 300_000 for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            list(pool.map(lambda content: write_atomically(path, content), contents))
+            assert path.read_bytes() in contents
+    assert list(tmp_path.iterdir()) == [path]

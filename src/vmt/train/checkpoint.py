@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pickle
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,7 +36,8 @@ class Damaged(Exception):
 
 def write_atomically(path: Path, content: bytes) -> None:
     """All of the content under this name, or what was there before."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    # A name of its own: threads have one process number, and so may processes on machines that share a disk.
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with writing(path):
         try:
             with aside.open("wb") as file:
