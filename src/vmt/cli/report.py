@@ -46,8 +46,11 @@ def check_free(out: Path) -> None:
     if out.is_dir():
         raise InputError(f"{out} is a folder: give -o the name of a file, for example {out / 'report.html'}.")
     check_folder(out)
-    if out.exists() and f'content="{GENERATOR}"' not in out.read_text(encoding="utf-8", errors="replace")[:2000]:
-        raise InputError(f"{out} exists and is not a report: choose another -o.")
+    if out.exists():
+        with out.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(2000)
+        if f'content="{GENERATOR}"' not in head:
+            raise InputError(f"{out} exists and is not a report: choose another -o.")
 
 
 class Bar:
