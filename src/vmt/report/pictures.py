@@ -4,7 +4,6 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,8 @@ Indices = NDArray[np.int64]
 # Tile side in pixels and quality of the JPEG, from the best to what always fits.
 TRIES = ((48, 85), (40, 80), (32, 75), (24, 70), (16, 60))
 COLUMNS = 40
+# Pictures at a time: in float32, large ones take many times the memory of their thumbnails.
+BATCH = 100
 
 
 def drawn(count: int, samples: int) -> Indices:
@@ -51,18 +52,15 @@ class Sheet:
     tile: int
     columns: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"uri": self.uri, "tile": self.tile, "columns": self.columns}
-
 
 def sheet_of(parts: Sequence[tuple[Tensor, Preprocess]], budget: int) -> Sheet:
     """All samples of the parts, one after the other, in at most so many bytes where that is possible at all."""
-    pixels = torch.cat([colour(x, preprocess) for x, preprocess in parts])
+    pixels = torch.cat([colour(some, preprocess) for x, preprocess in parts for some in torch.split(x, BATCH)])
     side = max(pixels.shape[2:])
     best = None
     for tile, quality in TRIES:
         tile = min(tile, side)
-        sheet = arranged(scaled(pixels, tile))
+        sheet = arranged(torch.cat([scaled(some, tile) for some in torch.split(pixels, BATCH)]))
         for kind, options in (("PNG", {"optimize": True}), ("JPEG", {"quality": quality})):
             buffer = io.BytesIO()
             sheet.save(buffer, kind, **options)
@@ -79,7 +77,7 @@ def colour(x: Tensor, preprocess: Preprocess) -> Tensor:
     """Stored images as the network sees them, back in 0–255 with one or three channels."""
     seen = preprocess(x.cpu())
     seen = seen[:, :3] if seen.shape[1] >= 3 else seen[:, :1]
-    return ((seen + 1) * 127.5).round().clamp(0, 255)
+    return ((seen + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 
 def scaled(pixels: Tensor, tile: int) -> Tensor:
@@ -88,15 +86,16 @@ def scaled(pixels: Tensor, tile: int) -> Tensor:
     factor = tile / max(height, width)
     size = (max(1, round(height * factor)), max(1, round(width * factor)))
     if size != (height, width):
-        pixels = F.interpolate(pixels, size, mode="bilinear", align_corners=False, antialias=factor < 1)
+        resized = F.interpolate(pixels.float(), size, mode="bilinear", align_corners=False, antialias=factor < 1)
+        pixels = resized.round().clamp(0, 255).to(torch.uint8)
     top, left = (tile - size[0]) // 2, (tile - size[1]) // 2
-    return F.pad(pixels, (left, tile - size[1] - left, top, tile - size[0] - top)).round().clamp(0, 255)
+    return F.pad(pixels, (left, tile - size[1] - left, top, tile - size[0] - top))
 
 
 def arranged(tiles: Tensor) -> Image.Image:
     count, channels, side, _ = tiles.shape
     rows = -(-count // COLUMNS)
-    padded = F.pad(tiles, (0, 0, 0, 0, 0, 0, 0, rows * COLUMNS - count)).to(torch.uint8)
+    padded = F.pad(tiles, (0, 0, 0, 0, 0, 0, 0, rows * COLUMNS - count))
     grid = padded.view(rows, COLUMNS, channels, side, side).permute(0, 3, 1, 4, 2)
     array = grid.reshape(rows * side, COLUMNS * side, channels).numpy()
     return Image.fromarray(array[:, :, 0] if channels == 1 else array)

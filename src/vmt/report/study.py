@@ -1,7 +1,7 @@
 """The data of runs through the eyes of their models."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +40,7 @@ class Views:
 
     source: Seen
     target: Seen
+    """With the hidden layer of those on the map alone: there may be many samples, and many runs."""
     origin: str
     """Which network it is."""
 
@@ -50,7 +51,6 @@ class Shown:
 
     labels: Indices | None
     """Of all the samples that were looked at."""
-    on_map: Indices
     chosen: Indices
     """Those on the map, and after them others that a person asks for."""
 
@@ -72,8 +72,10 @@ def study(
     of_target, of_source = drawn(options.samples, len(target)), drawn(MAP_SOURCE, len(source))
     target, source = target.subset(torch.from_numpy(of_target)), source.subset(torch.from_numpy(of_source))
     watch.start("looking at samples", len(runs) * (len(target) + len(source)))
-    seen = [views(run, task, source, target, options, watch) for run in runs]
-    shown = shown_of(target, [found.target for found in seen if isinstance(found, Views)], len(task.classes), len(runs))
+    on_map = drawn(MAP_TARGET, len(target))
+    seen = [views(run, task, source, target, on_map, options, watch) for run in runs]
+    found_in = [found.target for found in seen if isinstance(found, Views)]
+    shown = shown_of(target, on_map, found_in, len(task.classes), len(runs))
     pictured = target.subset(torch.from_numpy(shown.chosen))
     about = {
         "classes": list(task.classes),
@@ -91,7 +93,7 @@ def study(
         "sheet": None,
     }
     if task.source.is_images:
-        about["sheet"] = sheet_of([(d.x, task.preprocess) for d in (source, pictured)], budget).to_dict()
+        about["sheet"] = asdict(sheet_of([(d.x, task.preprocess) for d in (source, pictured)], budget))
     assert task.source.y is not None
     counts = np.bincount(task.source.y.cpu().numpy(), minlength=len(task.classes))
     watch.start("drawing maps", len(runs))
@@ -110,7 +112,9 @@ def study(
     return about, details
 
 
-def views(run: Record, task: Task, source: Domain, target: Domain, options: Options, watch: Watcher) -> Views | str:
+def views(
+    run: Record, task: Task, source: Domain, target: Domain, on_map: Indices, options: Options, watch: Watcher
+) -> Views | str:
     """What a run's network says about source and target; a sentence where there is none."""
     try:
         network, origin = network_of(run, task, options.device, options.nets)
@@ -118,16 +122,15 @@ def views(run: Record, task: Task, source: Domain, target: Domain, options: Opti
         watch.advance(len(source) + len(target))
         return f"No pictures, map or confusion matrix for this run: {str(error).rstrip('.')}."
     first, second = (look(network, domain.x, task.preprocess, watch.advance) for domain in (source, target))
-    return Views(first, second, origin)
+    return Views(first, replace(second, hidden=second.hidden[on_map]), origin)
 
 
-def shown_of(target: Domain, seen: Sequence[Seen], classes: int, runs: int) -> Shown:
+def shown_of(target: Domain, on_map: Indices, seen: Sequence[Seen], classes: int, runs: int) -> Shown:
     """Some samples of all kinds, and those that stand out in what any of the runs says."""
     labels = None if target.y is None else target.y.cpu().numpy()
-    on_map = drawn(MAP_TARGET, len(target))
     wanted = [extremes(each, labels, classes, max(6, min(36, 100 // runs))) for each in seen]
     more = np.setdiff1d(np.unique(np.concatenate([on_map, *wanted])), on_map)
-    return Shown(labels, on_map, np.concatenate([on_map, more]))
+    return Shown(labels, np.concatenate([on_map, more]))
 
 
 def detail_of(views: Views, shown: Shown, source_counts: Indices, how: str) -> dict[str, Any]:
@@ -135,15 +138,14 @@ def detail_of(views: Views, shown: Shown, source_counts: Indices, how: str) -> d
     source, target, labels, classes = views.source, views.target, shown.labels, len(source_counts)
     predicted = np.concatenate([source.predicted, target.predicted[shown.chosen]])
     confidence = np.concatenate([source.confidence, target.confidence[shown.chosen]])
-    on_map = target.hidden[shown.on_map]
-    points, made = (None, "") if how == "none" else flat_map(np.concatenate([source.hidden, on_map]), how)
+    points, made = (None, "") if how == "none" else flat_map(np.concatenate([source.hidden, target.hidden]), how)
     return {
         "origin": views.origin,
         "predicted": predicted.tolist(),
         "confidence": [round(float(p), 4) for p in confidence],
         "map": None if points is None else [[round(float(v), 4) for v in row] for row in points],
         "map_how": made,
-        "mixing": None if points is None else mixing(source.hidden, on_map),
+        "mixing": None if points is None else mixing(source.hidden, target.hidden),
         "shares": {
             "source": source_counts.tolist(),
             "predicted": np.bincount(target.predicted, minlength=classes).tolist(),
