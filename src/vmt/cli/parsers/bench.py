@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_device
 from vmt.names import PRECISIONS
 
 ABOUT = "What an iteration costs, plainly written and with each engine, in one process."
@@ -16,7 +17,7 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "bench", help="time an iteration: plainly written, and with each engine", description=ABOUT
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    add_device(parser)
     parser.add_argument("--net", choices=NETS, default="small", help="the paper's small or large network")
     parser.add_argument("--batch-size", type=at_least(2), metavar="N", default=64, help="samples of each domain (64)")
     parser.add_argument(

@@ -1,10 +1,10 @@
 """Flags of ``vmt data``."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_json
 from vmt.names import SETS, SYN_TEST, SYN_TRAIN
 
 WORK = "vmt.cli.data"
@@ -78,7 +78,3 @@ def add_syn(sets: Any) -> None:
     parser.add_argument("--fonts", type=Path, metavar="DIR", help="also draw with the fonts under this folder")
     add_json(parser)
     parser.set_defaults(run=Later(WORK, "syn"))
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")

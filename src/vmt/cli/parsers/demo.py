@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_device, add_json
 from vmt.names import DIGITS_ITERATIONS
 
 EXAMPLES = """examples:
@@ -24,7 +25,7 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where to write (default: runs/demo)")
     parser.add_argument("--seed", type=int, default=0, help="decides initial weights and every draw (default: 0)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    add_device(parser)
     parser.add_argument("--iterations", type=int, help=f"of VMT (default: {DIGITS_ITERATIONS})")
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    add_json(parser)
     parser.set_defaults(run=Later("vmt.cli.demo"))

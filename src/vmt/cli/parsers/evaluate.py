@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_device, add_json, add_net
 
 EXAMPLES = """examples:
   vmt evaluate runs/m2s                        on the target test set of its task
@@ -28,7 +29,7 @@ def add_commands(commands: Any) -> None:
         "--label", metavar="COLUMN", help="column of a table with the classes (default: the run's, or label)"
     )
     parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
-    parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    add_net(parser)
+    add_device(parser)
+    add_json(parser)
     parser.set_defaults(run=Later("vmt.cli.evaluate"))

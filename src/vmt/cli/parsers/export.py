@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_json, add_net
 from vmt.names import FORMATS, MOST_CHECKED, ONNX
 
 EXAMPLES = """examples:
@@ -38,6 +39,6 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--label", metavar="COLUMN", help="column of --check's table that is no feature (default: label)"
     )
-    parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    add_net(parser)
+    add_json(parser)
     parser.set_defaults(run=Later("vmt.cli.export"))

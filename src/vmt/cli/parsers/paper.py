@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_device
 from vmt.cli.parsers.paper_figure import add_figure
 from vmt.names import TABLES
 
@@ -45,7 +46,7 @@ def add_commands(commands: Any) -> None:
     running.add_argument("--only", metavar="PATTERN", help="only rows or runs whose name fits, for example '*vada*'")
     running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="these seeds in place of the table's")
     running.add_argument("--phases", type=int, metavar="N", help="only the first N phases: 1 leaves DIRT-T for later")
-    running.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    add_device(running)
     running.add_argument(
         "--evaluate-every", type=int, default=2500, help="iterations between evaluations (default: 2500)"
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_device
 from vmt.names import FIGURES
 
 
@@ -31,6 +32,6 @@ def add_figure(actions: Any) -> argparse.ArgumentParser:
         default=None,
         help="which runs (default: without for tsne, as in the paper, and with for gradient-norms)",
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    add_device(parser)
     parser.set_defaults(run=Later("vmt.cli.paper_figure", "draw"))
     return parser

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_device, add_json, add_net
 from vmt.names import FEW, PART
 
 FORMATS = ("csv", "jsonl")
@@ -46,7 +47,7 @@ def add_commands(commands: Any) -> None:
         type=int,
         help=f"stop after N samples that cannot be read (default: {FEW}, or {PART:.0%}% if more)",
     )
-    parser.add_argument("--net", metavar="NAME", help="package.module:function, for a network of your own")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    add_net(parser)
+    add_device(parser)
+    add_json(parser)
     parser.set_defaults(run=Later("vmt.cli.predict"))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_device, add_json
 
 EXAMPLES = """examples:
   vmt report runs/m2s                                 one run, to report.html
@@ -40,6 +41,6 @@ def add_commands(commands: Any) -> None:
         default=[],
         help="package.module:function, for runs with a network of your own; may be given several times",
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    add_device(parser)
+    add_json(parser)
     parser.set_defaults(run=Later("vmt.cli.report"))

@@ -6,6 +6,7 @@ from typing import Any
 
 from vmt.cli.fields import add_fields
 from vmt.cli.later import Later
+from vmt.cli.parsers.flags import add_json
 from vmt.cli.parsers.own_data import add_flags
 from vmt.names import METHODS, NETS, TASKS
 from vmt.train.config import Config
@@ -59,7 +60,7 @@ def add_commands(commands: Any) -> None:
     add_flags(own)
     own.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/TASK-METHOD-SEED)")
     own.add_argument("--resume", metavar="RUN", type=Path, help="continue this run; it knows its own settings")
-    own.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
+    add_json(own)
     group = parser.add_argument_group("method", DEFAULTS)
     group.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: vmt)")
     group.add_argument("--dirt-t", action="store_true", default=None, help="refine with DIRT-T afterwards")
