@@ -11,7 +11,7 @@ from vmt.cli.train import load
 from vmt.figures import draw_comparison
 from vmt.names import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS
 from vmt.recipes import Recipe, digits
-from vmt.run import CURVES, MODEL, DataSpec, RunSpec, execute
+from vmt.run import CURVES, MODEL, SUMMARY, DataSpec, RunSpec, execute
 from vmt.train.checkpoint import write_atomically
 from vmt.train.interrupt import interruptible
 from vmt.train.log import LOG, read_log
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     runs = {label: read_log(out / name / LOG) for name, label in NAMES.items()}
     draw_comparison(runs, table, out / CURVES, title="Fonts → handwriting: accuracy on handwriting never seen")
-    write_atomically(out / "summary.json", json.dumps(result, indent=1).encode())
+    write_atomically(out / SUMMARY, json.dumps(result, indent=1).encode())
     write_report([out], out / PAGE)
     print(report(result))
     if arguments.json:

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_set(folder: Path, data_folder: str | None) -> tuple[Any, Any, str]:
         raise InputError(f"{folder} is a model file, which has no test set: give one with --test.")
     data = read_run(folder).data
     if data_folder is not None:
-        data = type(data)(**{**asdict(data), "data": data_folder})
+        data = replace(data, data=data_folder)
     test = load_data(data).target_test
     if test is None:
         raise InputError(f"the run {folder} has no labelled target samples: give some with --test.")

@@ -4,21 +4,22 @@ import argparse
 import ast
 import inspect
 import textwrap
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 
 def add_fields(parser: argparse._ActionsContainer, cls: type[Any]) -> None:
-    """One flag per field. A flag that is not given stays None, so that a recipe's own value holds."""
+    """One flag per field, which has a type that reads text, a default and a docstring. A flag that is not given stays
+    None, so that a recipe's own value holds."""
     docs = field_docs(cls)
     for field in fields(cls):
         flag = "--" + field.name.replace("_", "-")
-        default = "" if field.default in (MISSING, "") else f" (default: {field.default})"
-        text = docs.get(field.name, "").replace("%", "%%") + default
-        if field.type in (bool, "bool"):
+        default = "" if field.default == "" else f" (default: {field.default})"
+        text = docs[field.name].replace("%", "%%") + default
+        kind: Any = field.type
+        if kind is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
         else:
-            kind: Any = field.type if callable(field.type) else {"int": int, "float": float}.get(str(field.type), str)
             parser.add_argument(flag, type=kind, default=None, metavar=kind.__name__.upper(), help=text)
 
 

@@ -1,5 +1,7 @@
 """A classifier for vectors, with the same taps as the paper's CNN."""
 
+import math
+
 from torch import nn
 
 from vmt.nets.layers import Dropout, GaussianNoise, dense_block, initialised, logits_layer
@@ -18,9 +20,7 @@ def mlp(
     >>> mlp((5,), classes=3).taps
     ('features', 'hidden', 'logits')
     """
-    inputs = 1
-    for side in shape:
-        inputs *= side
+    inputs = math.prod(shape)
     regularise: list[nn.Module] = [Dropout(dropout), GaussianNoise(noise)]
     return Staged(
         {
