@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.report_runs import fabricate, report
@@ -113,3 +114,14 @@ def test_a_collapse_that_a_phase_ended_with_is_seen_in_the_log(tmp_path: Path, t
     status = report(tmp_path / "r.html", run)[1]["runs"][0]["status"]
     assert status["kind"] == kind
     assert ("At iteration 100 collapsed: 99% of the target" in status["text"]) == (kind == "collapsed")
+
+
+def test_data_that_have_fewer_classes_now_are_no_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fabricate(tmp_path / "run", share=(0.5, 0.5, 0.0))
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype("float32")
+    np.savez("gone.npz", x=x, y=np.arange(20) % 2)
+    np.savez("gone-too.npz", x=x)
+    data = report(tmp_path / "r.html", run)[1]
+    assert "have changed" in data["tasks"][0]["note"]
+    assert any(sign["text"].startswith("Never predicted on the target: 2.") for sign in data["runs"][0]["signs"])

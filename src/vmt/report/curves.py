@@ -7,6 +7,7 @@ from itertools import pairwise
 from math import log
 from typing import Any
 
+from vmt.train.collapse import PILED
 from vmt.validators import DEFAULT, VALIDATORS
 
 Series = tuple[list[int], list[float]]
@@ -51,7 +52,7 @@ KNOWN = (
         "Settles near the share of the largest class you expect. Above 80 % the run is reported as collapsed, unless "
         "one class rules the source as well. High values before anything is learned mean nothing.",
         percent=True,
-        lines=((0.8, "alarm"),),
+        lines=((PILED, "alarm"),),
     ),
     Chart(
         "target/entropy",

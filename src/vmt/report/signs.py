@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from vmt.report.records import Record, on_source
+from vmt.train.collapse import FALLEN, piled
 
 GOOD, WATCH, BAD, UNKNOWN = "good", "watch", "bad", "unknown"
 
@@ -56,7 +57,7 @@ def source_sign(run: Record) -> list[Sign]:
         return [Sign(BAD, f"Source accuracy never rose above {percent(best)}: the model has not learned its task.")]
     if now < best - 0.1 and not on_source(run):
         return [Sign(UNKNOWN, f"Source accuracy is {percent(now)}; DIRT-T, not trained on the source, may forget it.")]
-    if now < 0.6 * best:
+    if now < FALLEN * best:
         return [Sign(BAD, f"Source accuracy fell from {percent(best)} to {percent(now)}: the model forgets its task.")]
     if now < best - 0.1:
         return [Sign(WATCH, f"Source accuracy is {percent(now)}, down from {percent(best)}.")]
@@ -65,11 +66,13 @@ def source_sign(run: Record) -> list[Sign]:
 
 def share_signs(run: Record, source_shares: Sequence[float] | None, classes: Sequence[str]) -> list[Sign]:
     shares = run.last["target"]["predicted_share"]
+    if source_shares and len(source_shares) != len(shares):
+        source_shares = None  # of data with other classes than those that the run was made on
     names = [*classes, *map(str, range(len(classes), len(shares)))]
     k = max(range(len(shares)), key=lambda i: shares[i])
     usual = max(source_shares) if source_shares else 1 / len(shares)
     text = f"The largest predicted class on the target is {names[k]} with {percent(shares[k])}"
-    if shares[k] > 0.8 and shares[k] > 1.5 * usual:
+    if piled(shares[k], usual):
         signs = [Sign(BAD, f"{text}: predictions pile on one class.")]
     elif shares[k] > 2 * usual:
         signs = [Sign(WATCH, f"{text}, against {percent(usual)} for the largest class of the source.")]

@@ -81,7 +81,7 @@ def collapse_in(
     """
     share = target.largest_share
     learned = best_source > WORTH_FALLING_FROM or late
-    if learned and share > PILED and share > 1.5 * source_share:
+    if learned and piled(share, source_share):
         k = target.predicted_share.index(share)
         name = repr(classes[k]) if classes and classes[k] != str(k) else f"class {k}"
         return f"collapsed: {share:.0%} of the target is predicted as {name}; {REMEDY}."
@@ -90,6 +90,11 @@ def collapse_in(
         if fell:
             return f"collapsed: source accuracy fell from {best_source:.1%} to {source.accuracy:.1%}; {REMEDY}."
     return None
+
+
+def piled(share: float, source_share: float) -> bool:
+    """Whether the largest predicted class holds too much, the largest of the source holding so much."""
+    return share > PILED and share > 1.5 * source_share
 
 
 def unlearned(source: Judgement | None, source_share: float) -> str | None:

@@ -157,7 +157,7 @@ def train(
                 ran, done = stop - done, stop
                 if due(done, end, config.log_every, config.evaluate_every, config.checkpoint_every):
                     metrics = plain(engine.metrics())
-                    refuse_nonsense(metrics, done, out is not None and bool(checkpoints(out / CHECKPOINTS)))
+                    refuse_nonsense(metrics, done, out)
                     log.write({"step": done, "phase": phase.name, **metrics})
                 if due(done, end, config.evaluate_every):
                     look(phase, begin)
@@ -195,10 +195,11 @@ def next_stop(done: int, begin: int, phase: Phase, config: Config) -> int:
     return min(*stops, begin + phase.iterations)
 
 
-def refuse_nonsense(metrics: dict[str, Any], step: int, saved: bool) -> None:
+def refuse_nonsense(metrics: dict[str, Any], step: int, out: Path | None) -> None:
     for name, value in metrics.items():
         if isinstance(value, float) and not math.isfinite(value):
             what = "not a number" if math.isnan(value) else "infinite"
+            saved = out is not None and checkpoints(out / CHECKPOINTS)
             raise InputError(
                 f"{name} is {what} since iteration {step}: lower the learning rate or the weights of the terms, "
                 f"or use --precision float32{'; the last checkpoint is from before' if saved else ''}."
