@@ -270,3 +270,12 @@ def test_the_sentence_that_ends_a_run_is_not_drawn_over(tmp_path: Path) -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith("vmt: ")
     assert "is not a number since iteration" in last
+
+
+def test_what_is_refused_before_its_first_step_leaves_the_folder_free(tmp_path: Path) -> None:
+    source, target = write_blobs(tmp_path)
+    again = ["train", "--source", source, "--target", target, "--out", tmp_path / "run", "--iterations", 2]
+    command = [str(argument) for argument in [*again, "--batch-size", 8, "--device", "cpu"]]
+    assert main([*command, "--engine", "captured"]) == 2
+    assert main(command) == 0
+    assert main(command) == 2, "a run that has begun stays"

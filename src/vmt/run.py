@@ -26,6 +26,7 @@ from vmt.train.checkpoint import checkpoints, write_atomically
 from vmt.train.claim import claimed
 from vmt.train.config import Config, torch_device
 from vmt.train.interrupt import interruptible
+from vmt.train.log import LOG
 from vmt.train.loop import CHECKPOINTS, Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
@@ -111,6 +112,10 @@ def execute(
             start_folder(out, {**spec.to_dict(), **known})
         try:
             outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
+        except InputError:
+            if not resume and not (out / LOG).exists():
+                (out / RUN).unlink()  # refused before its first step, so that the folder is free for another try
+            raise
         except RuntimeError as error:
             if gave_up(error) is not None and checkpoints(out / CHECKPOINTS):
                 error.add_note(f"{out} goes on from its newest checkpoint with --resume {out}")
