@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
 from vmt.data.files import few
 from vmt.data.folders import SUFFIXES
 from vmt.data.reading import progress_bar
-from vmt.data.stream import STDIN, Chunk, Fault, Reads, expand, stream
+from vmt.data.stream import STDIN, Chunk, Fault, Item, Reads, expand, stream
 from vmt.errors import InputError
 from vmt.exported import Exported, open_model
 from vmt.model import Model
@@ -29,21 +30,31 @@ def run(arguments: argparse.Namespace) -> int:
     inputs = expand(arguments.inputs, reads)
     check_apart(arguments.out, [arguments.model, *inputs])
     tally = Tally(arguments.max_unreadable)
-    with output(arguments.out) as file:
-        write = WRITERS[arguments.format or format_of(arguments.out)](file, model.classes)
-        with bar(inputs, shown=arguments.out is not None or not sys.stdout.isatty()) as progress:
-            for item in stream(inputs, reads, sys.stdin.buffer):
-                if isinstance(item, Fault):
-                    tally.count(item)
-                    continue
-                write(predictions(model, item))
-                tally.read += len(item.files)
-                progress.update(len(item.files))
+    with bar(inputs, shown=arguments.out is not None or not sys.stdout.isatty()) as progress:
+        batches = predicted(model, stream(inputs, reads, sys.stdin.buffer), tally, progress)
+        first = next(batches, [])  # before --out is opened: what is there already outlives input that is refused
+        if not first:
+            tally.close()
+        with output(arguments.out) as file:
+            write = WRITERS[arguments.format or format_of(arguments.out)](file, model.classes)
+            for rows in chain([first], batches):
+                write(rows)
     tally.close()
     if arguments.json:
         out = arguments.out and str(arguments.out)
         print(json.dumps({"samples": tally.read, "unreadable": len(tally.faults), "out": out}))
     return 0
+
+
+def predicted(model: Model | Exported, items: Iterator[Item], tally: "Tally", progress: Any) -> Iterator[list[Row]]:
+    """The rows of each batch that can be read; faults are counted."""
+    for item in items:
+        if isinstance(item, Fault):
+            tally.count(item)
+            continue
+        yield list(predictions(model, item))
+        tally.read += len(item.files)
+        progress.update(len(item.files))
 
 
 def predictions(model: Model | Exported, chunk: Chunk) -> Iterator[Row]:
@@ -83,19 +94,19 @@ class Tally:
             print(f"{what}: {few(self.faults, FEW)}", file=sys.stderr)
 
 
-def write_csv(file: TextIO, classes: Sequence[str]) -> Callable[[Iterator[Row]], None]:
+def write_csv(file: TextIO, classes: Sequence[str]) -> Callable[[list[Row]], None]:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["file", "index", "class", *(f"p({name})" for name in classes)])
 
-    def write(rows: Iterator[Row]) -> None:
+    def write(rows: list[Row]) -> None:
         writer.writerows([name, index, label, *(f"{p:.6f}" for p in row)] for name, index, label, row in rows)
         file.flush()
 
     return write
 
 
-def write_jsonl(file: TextIO, classes: Sequence[str]) -> Callable[[Iterator[Row]], None]:
-    def write(rows: Iterator[Row]) -> None:
+def write_jsonl(file: TextIO, classes: Sequence[str]) -> Callable[[list[Row]], None]:
+    def write(rows: list[Row]) -> None:
         for name, index, label, row in rows:
             probabilities = {label: round(p, 6) for label, p in zip(classes, row, strict=True)}
             record = {"file": name, "index": index, "class": label, "probabilities": probabilities}
@@ -114,7 +125,10 @@ def format_of(out: Path | None) -> str:
 
 def check_apart(out: Path | None, read: Sequence[Path | str]) -> None:
     """Nothing that is to be read may be written over; a folder may hold the predictions of the last time."""
-    if out is not None and out.exists() and any(one != STDIN and out.samefile(one) for one in read):
+    if out is None:
+        return
+    check_folder(out)
+    if out.exists() and any(one != STDIN and out.samefile(one) for one in read):
         raise InputError(f"{out} is among what is to be read: choose another --out, or move it away.")
 
 
@@ -123,7 +137,6 @@ def output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    check_folder(path)
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             yield file
