@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.report_runs import fabricate, report
+from vmt.cli.main import main
 from vmt.report.signs import Sign
 from vmt.report.verdict import without_labels
 
@@ -125,3 +126,20 @@ def test_data_that_have_fewer_classes_now_are_no_measure(tmp_path: Path, monkeyp
     data = report(tmp_path / "r.html", run)[1]
     assert "have changed" in data["tasks"][0]["note"]
     assert any(sign["text"].startswith("Never predicted on the target: 2.") for sign in data["runs"][0]["signs"])
+
+
+@pytest.mark.parametrize(
+    "damage", [('"predicted_share"', '"predicted_chare"'), ('"accuracy": 0.9,', '"accuracy": -9,')]
+)
+def test_a_damaged_look_is_left_out(tmp_path: Path, damage: tuple[str, str]) -> None:
+    run = fabricate(tmp_path / "run")
+    *others, last = (run / "log.jsonl").read_text().splitlines()
+    assert damage[0] in last
+    (run / "log.jsonl").write_text("\n".join([*others, last.replace(*damage)]))
+    assert report(tmp_path / "r.html", run)[1]["runs"][0]["accuracy"]["value"] == pytest.approx(0.85)
+
+
+def test_a_damaged_summary_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = fabricate(tmp_path / "run", summary={"best": {"by": "im", "step": None, "score": 1.0, "alarm": None}})
+    assert main(["report", str(run), "-o", str(tmp_path / "r.html")]) == 2
+    assert "cannot be read (summary.json holds no summary): restore its files" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ class Record:
 
     @cached_property  # a log may be long, and a page of many runs asks often
     def looks(self) -> list[Mapping[str, Any]]:
-        """The log records of evaluations."""
-        return [record for record in self.log if isinstance(record.get("target"), Mapping)]
+        """The log records of evaluations; a damaged one is left out, as a line that is no record is."""
+        return [record for record in self.log if "target" in record and is_look(record)]
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -105,11 +106,52 @@ def read_record(folder: Path) -> Record:
         written = json.loads((folder / RUN).read_text())
         summary = json.loads((folder / SUMMARY).read_text()) if (folder / SUMMARY).is_file() else None
         log = read_log(folder / LOG) if (folder / LOG).is_file() else []
-        if not isinstance(summary, dict | None):
+        if not (summary is None or is_summary(summary)):
             raise ValueError(f"{SUMMARY} holds no summary")
     except (OSError, ValueError) as error:
         raise InputError(f"the run {folder} cannot be read ({error}): restore its files, or leave it out.") from error
     return Record(folder, spec, written, log, summary)
+
+
+def is_look(record: Mapping[str, Any]) -> bool:
+    """Whether a record has all that an evaluation writes down, and as what it writes it."""
+    source, scores = record.get("source"), record.get("validators", {})
+    return (
+        isinstance(record.get("phase"), str)
+        and is_judgement(record["target"])
+        and (source is None or is_judgement(source))
+        and isinstance(scores, Mapping)
+        and all(score is None or is_real(score) for score in scores.values())
+        and (not scores or ("alarm" in record and is_real(record.get("validated"))))
+    )
+
+
+def is_judgement(values: Any) -> bool:
+    """Whether these are figures of a domain."""
+    if not isinstance(values, Mapping) or "accuracy" not in values:
+        return False
+    shares, accuracy = values.get("predicted_share"), values["accuracy"]
+    shared = isinstance(shares, list) and len(shares) > 0 and all(map(is_real, shares))
+    measured = accuracy is None or (is_real(accuracy) and 0 <= accuracy <= 1)
+    return shared and measured and is_real(values.get("samples")) and is_real(values.get("entropy"))
+
+
+def is_summary(values: Any) -> bool:
+    """Whether this is the summary of a run, as far as it is read here."""
+    if not isinstance(values, Mapping) or not is_real(values.get("seconds", 0.0)):
+        return False
+    best = values.get("best")
+    return best is None or (
+        isinstance(best, Mapping)
+        and isinstance(best.get("by"), str)
+        and isinstance(best.get("step"), int)
+        and is_real(best.get("score"))
+        and "alarm" in best
+    )
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) != inf
 
 
 def status_of(run: Record, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:
