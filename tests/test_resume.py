@@ -116,3 +116,15 @@ def test_a_damaged_digit_in_the_settings_is_noticed(unbroken: Path, tmp_path: Pa
     (run / "run.json").write_text(json.dumps(record))
     done = vmt("train", "--resume", run)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["source", "accuracy"])
+def test_a_damaged_look_in_the_log_does_not_keep_a_run_from_its_end(unbroken: Path, tmp_path: Path, name: str) -> None:
+    run = shutil.copytree(unbroken / "run", tmp_path / "run")
+    (run / "summary.json").unlink()
+    log = (run / "log.jsonl").read_text()
+    (run / "log.jsonl").write_text(log.replace(f'"{name}"', f'"{name.upper()}"', 1))
+    done = vmt("train", "--resume", run)
+    assert done.returncode == 0, done.stderr
+    assert (run / "summary.json").is_file()
+    assert len(records(run)) == len(records(unbroken / "run")) - 1

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from vmt.method import Method
 from vmt.plan import trains_on
 from vmt.run import RUN, SUMMARY, RunSpec, read_run
 from vmt.train.collapse import Watch
-from vmt.train.log import LOG, read_log
+from vmt.train.log import LOG, is_real, read_log
 from vmt.train.notes import Notes
 
 BOUNDS = {"source_only": "lower", "target_only": "upper"}
@@ -53,8 +52,8 @@ class Record:
 
     @cached_property  # a log may be long, and a page of many runs asks often
     def looks(self) -> list[Mapping[str, Any]]:
-        """The log records of evaluations; a damaged one is left out, as a line that is no record is."""
-        return [record for record in self.log if "target" in record and is_look(record)]
+        """The log records of evaluations."""
+        return [record for record in self.log if "target" in record]
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -113,29 +112,6 @@ def read_record(folder: Path) -> Record:
     return Record(folder, spec, written, log, summary)
 
 
-def is_look(record: Mapping[str, Any]) -> bool:
-    """Whether a record has all that an evaluation writes down, and as what it writes it."""
-    source, scores = record.get("source"), record.get("validators", {})
-    return (
-        isinstance(record.get("phase"), str)
-        and is_judgement(record["target"])
-        and (source is None or is_judgement(source))
-        and isinstance(scores, Mapping)
-        and all(score is None or is_real(score) for score in scores.values())
-        and (not scores or ("alarm" in record and is_real(record.get("validated"))))
-    )
-
-
-def is_judgement(values: Any) -> bool:
-    """Whether these are figures of a domain."""
-    if not isinstance(values, Mapping) or "accuracy" not in values:
-        return False
-    shares, accuracy = values.get("predicted_share"), values["accuracy"]
-    shared = isinstance(shares, list) and len(shares) > 0 and all(map(is_real, shares))
-    measured = accuracy is None or (is_real(accuracy) and 0 <= accuracy <= 1)
-    return shared and measured and is_real(values.get("samples")) and is_real(values.get("entropy"))
-
-
 def is_summary(values: Any) -> bool:
     """Whether this is the summary of a run, as far as it is read here."""
     if not isinstance(values, Mapping) or not is_real(values.get("seconds", 0.0)):
@@ -148,10 +124,6 @@ def is_summary(values: Any) -> bool:
         and is_real(best.get("score"))
         and "alarm" in best
     )
-
-
-def is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) != inf
 
 
 def status_of(run: Record, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """The run's log: one JSON object a line, every loss part and health figure."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +54,38 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     for line in path.read_bytes().split(b"\n"):
         with suppress(ValueError):
             record = json.loads(line)
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
+            if isinstance(record, dict) and isinstance(record.get("step"), int) and is_whole(record):
                 records.append(record)
     return records
+
+
+def is_whole(record: Mapping[str, Any]) -> bool:
+    """Whether a record, if it is of an evaluation, has all that those write down, and as what they write it."""
+    if "target" not in record:
+        return True
+    source, scores = record.get("source", "missing"), record.get("validators", {})
+    return (
+        isinstance(record.get("phase"), str)
+        and is_judgement(record["target"])
+        and (source is None or is_judgement(source))
+        and isinstance(scores, Mapping)
+        and all(score is None or is_real(score) for score in scores.values())
+        and (not scores or ("alarm" in record and is_real(record.get("validated"))))
+    )
+
+
+def is_judgement(values: Any) -> bool:
+    """Whether these are figures of a domain."""
+    if not isinstance(values, Mapping) or "accuracy" not in values:
+        return False
+    shares, accuracy = values.get("predicted_share"), values["accuracy"]
+    shared = isinstance(shares, list) and len(shares) > 0 and all(map(is_real, shares))
+    measured = accuracy is None or (is_real(accuracy) and 0 <= accuracy <= 1)
+    return shared and measured and is_real(values.get("samples")) and is_real(values.get("entropy"))
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) != inf
 
 
 def plain(metrics: dict[str, Tensor]) -> dict[str, Any]:
