@@ -3,7 +3,8 @@
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Mirror:
             name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
             # Closed after every record, so that a failure to write is known at once, and here.
             self.file = self.folder / EVENTS.replace("*", name)
-            self._append([event(file_version="brain.Event:2"), *map(shown, records)])
+            self._append(chain([event(file_version="brain.Event:2")], map(shown, records)))
 
     def write(self, record: Mapping[str, Any]) -> None:
         if self.file is None:
@@ -43,7 +44,7 @@ class Mirror:
         with writing(self.folder):
             self._append([shown(record)])
 
-    def _append(self, events: Sequence[Any]) -> None:
+    def _append(self, events: Iterable[Any]) -> None:
         assert self.file is not None
         with self.file.open("ab") as file:
             writer = record_writer()(file)
