@@ -55,7 +55,7 @@ def test_a_queue_asked_to_stop_in_the_last_moment_of_a_run_finishes_the_run_and_
     said: list[str] = []
     places = places_in(tmp_path, filled)
     assert fill(QUEUE, load, places, None, CHANGES, said.append, StoppedAtItsEnd) == Filled(1, 1, [])
-    assert said[-1] == "Stopped; 1 stages are missing. The same command goes on."
+    assert said[-1] == "Stopped; 1 stage is missing. The same command goes on."
     (result,) = places.results.iterdir()
     assert json.loads(result.read_text())["finished"]
     assert (places.runs / result.stem / "model.safetensors").exists()

@@ -120,6 +120,7 @@ def test_missing_data_hold_up_no_other_task(filled: Places, tmp_path: Path) -> N
     assert (done.done, done.missing) == (1, 1)
     assert len(done.complaints) == 1
     assert "vmt data build mnistm" in done.complaints[0]
+    assert [folder.name for folder in places.runs.iterdir()] == [f"{here.experiment.name}_0"], "no empty folder"
     assert rows_of(Table("t", "t", (here,)), places.results)[0]["runs"] == 1
 
 
@@ -152,7 +153,7 @@ def test_a_table_shows_means_spread_and_what_is_missing(filled: Places) -> None:
 
 def test_the_commands_show_and_list(filled: Places, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "list"]) == 0
-    assert main(["paper", "list", "upper-bound", "--results", str(tmp_path)]) == 0
+    assert main(["paper", "list", "upper-bound", "--results", str(tmp_path), "--runs", str(tmp_path)]) == 0
     assert "missing      mnist-svhn_target_only_no-in_0" in capsys.readouterr().out
     assert main(["paper", "show", "all", "--json", "--results", str(filled.results)]) == 0
     assert set(json.loads(capsys.readouterr().out)) == set(TABLES)

@@ -11,6 +11,7 @@ from vmt.run import BEST, MODEL
 from vmt.train.validate import standing
 from vmt.validators import VALIDATORS
 from vmt.validators.ranks import spearman_of_known
+from vmt.wording import counted
 
 # With fewer models than this, their looks over time say more about how validators agree; fewer looks say nothing.
 ENOUGH_MODELS = 5
@@ -89,10 +90,6 @@ def models(histories: Sequence[History]) -> list[Look]:
 def names(looks: Sequence[Look]) -> list[str]:
     """The validators that any of the looks has a value of."""
     return [name for name in VALIDATORS if any(look.scores.get(name) is not None for look in looks)]
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def agreement(histories: Sequence[History]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from vmt.run import RUN
 from vmt.train.checkpoint import write_atomically, writing
 from vmt.train.config import torch_device
 from vmt.train.progress import STDERR
+from vmt.wording import counted
 
 GET_DATA = "vmt data download mnist svhn --data DATA fetches the sets of most of them"
 
@@ -32,7 +33,8 @@ def chosen(arguments: argparse.Namespace) -> Table:
 def list_tables(arguments: argparse.Namespace) -> int:
     if arguments.table is None:
         for name, table in TABLES.items():
-            print(f"{name:<18} {table.title}: {len(table.cells)} numbers, {len(stages(table.cells))} stages of runs")
+            size = f"{counted(len(table.cells), 'number')}, {counted(len(stages(table.cells)), 'stage')} of runs"
+            print(f"{name:<18} {table.title}: {size}")
         return 0
     for stage in stages(chosen(arguments).cells):
         print(f"{stands(stage, arguments):<12} {stage.run:<58} {stage.phase}")

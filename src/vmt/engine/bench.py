@@ -15,6 +15,7 @@ from vmt.engine.baseline import plain_steps
 from vmt.engine.precision import bfloat16_helps
 from vmt.engine.workload import WIDTHS, Workload, random_domains, workload
 from vmt.train.config import torch_device
+from vmt.wording import counted
 
 BLOCKS, BLOCKS_ON_CPU = 15, 5
 # Seconds in a block on a GPU: long enough that the host's way to the first launch does not show, as in training.
@@ -181,7 +182,9 @@ def streams_from(data: Path | None, device: torch.device) -> dict[str, Domain]:
 
 
 def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def plot(

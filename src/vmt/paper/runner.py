@@ -21,6 +21,7 @@ from vmt.train.claim import InUse, claimed
 from vmt.train.interrupt import interruptible
 from vmt.train.loop import CHECKPOINTS
 from vmt.train.progress import Progress
+from vmt.wording import counted
 
 Say = Callable[[str], None]
 Load = Callable[[DataSpec], Task]
@@ -75,24 +76,24 @@ def fill(
             if stage is None:
                 break
             if interrupted():
-                say(f"Stopped; {len(left)} stages are missing. The same command goes on.")
+                say(f"Stopped; {still_missing(left)}")
                 break
             seconds = None if deadline is None else deadline - time.monotonic()
             if seconds is not None and seconds <= 0:
-                say(f"The time is up; {len(left)} stages are missing. The same command goes on.")
+                say(f"The time is up; {still_missing(left)}")
                 break
             at_fault = stage.run
             gc.collect()  # graphs and their memory are held in cycles, and by an error until it is dealt with
             try:
+                spec = DataSpec(stage.experiment.task, places.data)
+                if spec.name not in tasks:
+                    at_fault = stage.experiment.task
+                    tasks = {}  # the set before makes room first
+                    tasks[spec.name] = load(spec)
+                at_fault = stage.run
                 with claimed(places.runs / stage.run):
                     if is_done(places.results, stage):
                         continue  # since the look above
-                    spec = DataSpec(stage.experiment.task, places.data)
-                    if spec.name not in tasks:
-                        at_fault = stage.experiment.task
-                        tasks = {}  # the set before makes room first
-                        tasks[spec.name] = load(spec)
-                    at_fault = stage.run
                     say(f"[{wanted - len(left) + 1}/{wanted}] {stage}")
                     task = tasks[spec.name]
                     got_there = carry_out(stage, spec, task, places, seconds, changes, say, new_progress)
@@ -107,10 +108,14 @@ def fill(
                 continue
             busy.clear()  # who was at a run may have come to its end, or to grief
             if not got_there:
-                say(f"Stopped; {len(left)} stages are missing. The same command goes on.")
+                say(f"Stopped; {still_missing(left)}")
                 break
     left = missing(queue, places)
     return Filled(wanted - len(left), len(left), list(complaints.values()))
+
+
+def still_missing(left: Sequence[Stage]) -> str:
+    return f"{counted(len(left), 'stage')} {'is' if len(left) == 1 else 'are'} missing. The same command goes on."
 
 
 def carry_out(
