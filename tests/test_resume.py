@@ -111,9 +111,8 @@ def test_a_damaged_digit_in_the_settings_is_noticed(unbroken: Path, tmp_path: Pa
     done = vmt("train", "--resume", run)
     assert done.returncode == 2
     assert done.stderr.startswith(f"vmt: {run / 'run.json'} is not as the run wrote it: restore it, or, ")
-    record = json.loads(written)
-    del record["sha256"]
-    (run / "run.json").write_text(json.dumps(record))
+    lines = [line for line in written.splitlines() if "sha256" not in line]
+    (run / "run.json").write_text("\n".join(lines))
     done = vmt("train", "--resume", run)
     assert done.returncode == 0, done.stderr
 

@@ -158,7 +158,8 @@ def summarise(spec: RunSpec, outcome: Outcome, out: Path) -> dict[str, Any]:
 def start_folder(out: Path, record: Mapping[str, Any]) -> None:
     """Begin a run in its folder; one that already holds a run is never written over."""
     check_free(out)
-    write_atomically(out / RUN, json.dumps({**record, CHECKSUM: checksum(record)}, indent=1).encode())
+    # First, so that somebody who changes a path can remove the line.
+    write_atomically(out / RUN, json.dumps({CHECKSUM: checksum(record), **record}, indent=1).encode())
 
 
 def check_free(out: Path) -> None:
@@ -190,7 +191,7 @@ def read_run(out: Path) -> RunSpec:
         raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
     if record.get(CHECKSUM, checksum(record)) != checksum(record):  # older runs have none
         raise InputError(
-            f"{path} is not as the run wrote it: restore it, or, if you changed it yourself, remove its {CHECKSUM}."
+            f"{path} is not as the run wrote it: restore it, or, if you changed it yourself, remove its line {CHECKSUM}."
         )
     return spec
 
