@@ -191,7 +191,7 @@ def read_run(out: Path) -> RunSpec:
         raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
     if record.get(CHECKSUM, checksum(record)) != checksum(record):  # older runs have none
         raise InputError(
-            f"{path} is not as the run wrote it: restore it, or, if you changed it yourself, remove its line {CHECKSUM}."
+            f"{path} is not as the run wrote it: restore it, or, if you have changed it, remove its line {CHECKSUM}."
         )
     return spec
 
