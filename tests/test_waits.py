@@ -1,5 +1,5 @@
 """Kernels of Inductor that are launched early wait before they touch memory. What they do on a GPU:
-tests/test_engine_gpu.py."""
+tests/test_launches_gpu.py."""
 
 import torch._inductor
 from torch._inductor.codegen.triton import TritonKernel
