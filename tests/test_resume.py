@@ -10,6 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.own_data import start, vmt, write_blobs
+from vmt.run import read_run
 
 FLAGS = ["--iterations", 250, "--dirt-t", "--dirt-t-iterations", 150, "--interval", 40, "--log-every", 10]
 FLAGS += ["--evaluate-every", 25, "--checkpoint-every", 5, "--batch-size", 16, "--precision", "float32"]
@@ -107,23 +108,21 @@ def test_a_damaged_digit_in_the_settings_is_noticed(unbroken: Path, tmp_path: Pa
     run = shutil.copytree(unbroken / "run", tmp_path / "run")
     written = (run / "run.json").read_text()
     (run / "run.json").write_text(written.replace('"interval": 40', '"interval": 60'))
-    assert (run / "run.json").read_text() != written
     done = vmt("train", "--resume", run)
     assert done.returncode == 2
     assert done.stderr.startswith(f"vmt: {run / 'run.json'} is not as the run wrote it: restore it, or, ")
     lines = [line for line in written.splitlines() if "sha256" not in line]
     (run / "run.json").write_text("\n".join(lines))
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 0, done.stderr
+    assert read_run(run) == read_run(unbroken / "run")
 
 
-@pytest.mark.parametrize("name", ["source", "accuracy"])
-def test_a_damaged_look_in_the_log_does_not_keep_a_run_from_its_end(unbroken: Path, tmp_path: Path, name: str) -> None:
+def test_damaged_looks_in_the_log_do_not_keep_a_run_from_its_end(unbroken: Path, tmp_path: Path) -> None:
     run = shutil.copytree(unbroken / "run", tmp_path / "run")
     (run / "summary.json").unlink()
-    log = (run / "log.jsonl").read_text()
-    (run / "log.jsonl").write_text(log.replace(f'"{name}"', f'"{name.upper()}"', 1))
+    head, *rest = (run / "log.jsonl").read_text().split('"target"')
+    head += '"target"' + rest[0].replace('"source"', '"sourcf"')
+    (run / "log.jsonl").write_text('"target"'.join([head, *rest[1:-1], rest[-1].replace('"accuracy"', '"acburacy"')]))
     done = vmt("train", "--resume", run)
     assert done.returncode == 0, done.stderr
     assert (run / "summary.json").is_file()
-    assert len(records(run)) == len(records(unbroken / "run")) - 1
+    assert len(records(run)) == len(records(unbroken / "run")) - 2
