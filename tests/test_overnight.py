@@ -15,7 +15,7 @@ import vmt as vmt_package
 from tests.own_data import command, vmt, write_blobs
 from tests.paper_cells import cell
 from vmt.cli.main import main
-from vmt.cli.train import load
+from vmt.data import digits_task
 from vmt.paper.experiment import stages
 from vmt.paper.runner import Places, fill
 from vmt.train.checkpoint import flush, load_latest, save_checkpoint
@@ -170,7 +170,8 @@ def test_a_path_that_the_system_refuses_is_a_sentence(
 @posix
 def test_a_queue_complains_of_a_folder_that_the_system_refuses(tmp_path: Path) -> None:
     places = Places(str(tmp_path), tmp_path / "results", tmp_path / LONG)
-    filled = fill(stages([cell("Source-Only", "source_only")]), load, places, None, {}, lambda said: None)
+    queue = stages([cell("Source-Only", "source_only")])
+    filled = fill(queue, lambda _: digits_task(), places, None, {}, lambda said: None)
     assert filled.complaints == [
         f"{places.runs / 'mnist-svhn_source_only_in_iterations=3_0'} cannot be used (File name too long): "
         "check the path, its permissions and the disk."
