@@ -126,6 +126,9 @@ def test_data_that_have_fewer_classes_now_are_no_measure(tmp_path: Path, monkeyp
     data = report(tmp_path / "r.html", run)[1]
     assert "have changed" in data["tasks"][0]["note"]
     assert any(sign["text"].startswith("Never predicted on the target: 2.") for sign in data["runs"][0]["signs"])
+    piled = fabricate(tmp_path / "piled", finished=False, share=(0.0, 0.01, 0.99))
+    status = report(tmp_path / "r.html", piled)[1]["runs"][0]["status"]
+    assert "99% of the target is predicted as class 2" in status["text"]
 
 
 @pytest.mark.parametrize(

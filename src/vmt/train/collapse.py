@@ -83,7 +83,7 @@ def collapse_in(
     learned = best_source > WORTH_FALLING_FROM or late
     if learned and piled(share, source_share):
         k = target.predicted_share.index(share)
-        name = repr(classes[k]) if classes and classes[k] != str(k) else f"class {k}"
+        name = repr(classes[k]) if k < len(classes) and classes[k] != str(k) else f"class {k}"
         return f"collapsed: {share:.0%} of the target is predicted as {name}; {REMEDY}."
     if source is not None and source.accuracy is not None:
         fell = source.accuracy < FALLEN * best_source and best_source > WORTH_FALLING_FROM
