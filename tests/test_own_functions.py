@@ -56,6 +56,15 @@ def dense(classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, classes))
 
 
+def from_a_library(*, dropout: float = 0.1, **options: Any) -> nn.Module:
+    """As torchvision's have it: classes by another name, and further arguments passed on."""
+
+    def make(num_classes: int = 1000) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 8), nn.Dropout(dropout), nn.ReLU(), nn.Linear(8, num_classes))
+
+    return make(**options)
+
+
 def adapted(net: Any, x: Any = PICTURES, **more: Any) -> vmt.Model:
     return vmt.adapt((x, Y), x, net=net, progress=False, **SHORT, **more)
 
@@ -79,7 +88,8 @@ def test_a_function_gets_what_it_has_a_parameter_for(tmp_path: Path) -> None:
         model = adapted(net)
         assert (model.network.stages["logits"][0].in_features, len(model.classes)) == (width, 3)
     assert adapted(dense, VECTORS).predict(VECTORS).shape == (30,)
-    assert adapted(lambda: dense(3), VECTORS).predict(VECTORS).shape == (30,)
+    for net in (lambda: dense(3), functools.partial(from_a_library, num_classes=3)):
+        assert adapted(net, VECTORS).predict(VECTORS).shape == (30,)
     model = vmt.VMTClassifier(net=convolution, net_options={"width": 5}, **SHORT).fit(PICTURES, Y).model_
     model.save(tmp_path / "model.safetensors")
     again = vmt.load(tmp_path / "model.safetensors", network=convolution)
@@ -147,6 +157,17 @@ def test_a_model_is_loaded_with_its_own_function_alone(tmp_path: Path) -> None:
     assert len(str(refused.value)) < 300 + len(str(tmp_path)), "a network has hundreds of layers"
 
 
+class Scaled(nn.Module):
+    """Changes what its head gives, in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)).mul_(3)
+
+
 @pytest.mark.parametrize(
     ("net", "options", "says"),
     [
@@ -158,6 +179,7 @@ def test_a_model_is_loaded_with_its_own_function_alone(tmp_path: Path) -> None:
         (lambda: nn.Sequential(nn.ReLU(inplace=True), dense(3)), None, "changes its input in place"),
         (dense, {"norm": nn.BatchNorm1d}, r"net_options cannot be kept in the model's file"),
         (lambda: nn.Sequential(dense(3), nn.BatchNorm1d(3)), None, r"does not return what one of its nn\.Linear gives"),
+        (Scaled, None, r"does not return what one of its nn\.Linear gives"),
         (lambda: nn.Flatten(), None, r"no nn\.Linear.*vmt\.nets\.from_module\(module, classes, head=…\)"),
     ],
 )

@@ -6,6 +6,7 @@ with one logit per class. Importing runs code, so nothing here is called for a n
 (:func:`vmt.load`).
 """
 
+import functools
 import inspect
 import sys
 import traceback
@@ -124,7 +125,8 @@ def taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[s
     {'classes': 10}
     """
     parameters = inspect.signature(function).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    if takes_any and not isinstance(function, functools.partial):  # of which somebody has chosen what it gets
         return offered
     return {name: value for name, value in offered.items() if name in parameters}
 
@@ -172,7 +174,7 @@ def head_of(module: nn.Module, name: str, shape: tuple[int, ...]) -> str:
     given: dict[str, torch.Tensor] = {}
 
     def keep(place: str) -> Callable[..., None]:
-        return lambda layer, inputs, output: given.update({place: output})
+        return lambda layer, inputs, output: given.update({place: output.clone()})  # it may be changed in place
 
     dense = {place: layer for place, layer in module.named_modules() if isinstance(layer, nn.Linear)}
     hooks = [layer.register_forward_hook(keep(place)) for place, layer in dense.items()]
