@@ -2,7 +2,7 @@
 
 import csv
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from tests.own_pictures import CLASSES, class_folders, picture, save
 from vmt.data import read_own
 from vmt.data.own import own_task
 from vmt.data.parts import Reading
-from vmt.data.rows import open_csv
+from vmt.data.rows import open_csv, open_parquet
 from vmt.errors import InputError
 
 QUIET = Reading(cache=False, progress=False)
@@ -160,6 +160,15 @@ def test_a_cell_of_parquet_without_a_number_is_named(tmp_path: Path, column: pya
     parquet.write_table(pyarrow.table({"height": [1.0, 2.0, 3.0], "n": column}), path)
     with pytest.raises(InputError, match=says):
         read_own(path)
+
+
+@pytest.mark.parametrize("read", [read_own, open_parquet])
+def test_two_columns_of_one_name_in_parquet(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    """To predict on, the second was taken without a word."""
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array([1.0, 2.0])] * 2, names=["height"] * 2), path)
+    with pytest.raises(InputError, match=r"a.parquet has two columns called 'height'"):
+        read(path)
 
 
 def features_parquet(folder: Path) -> Path:

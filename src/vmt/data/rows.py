@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.files import shown
-from vmt.data.tables import LABEL, Layout, Row, columns_of, number, opened_csv, parquet_reader, text_of
+from vmt.data.tables import LABEL, Layout, Row, columns_of, number, opened_csv, parquet_reader, refuse_repeated, text_of
 from vmt.errors import InputError
 
 ROWS, BYTES = 4096, 2**26  # at once, whichever is less
@@ -111,4 +111,6 @@ def open_parquet(path: Path) -> Table:
         file = parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise told(error) from error
-    return Table(shown(path), Layout(tuple(file.schema_arrow.names), True, None), rows())
+    header = tuple(file.schema_arrow.names)
+    refuse_repeated(header, shown(path))
+    return Table(shown(path), Layout(header, True, None), rows())

@@ -113,7 +113,9 @@ def read_parquet(path: Path, label: str | None, wanted: Sequence[str]) -> Vector
     """The columns of a Parquet file as vectors, likewise."""
     pyarrow, parquet = parquet_reader(path)
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            refuse_repeated(file.schema_arrow.names, shown(path))
+            table = file.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a readable Parquet file: save it again.") from error
     if not table.num_rows:
