@@ -145,12 +145,24 @@ def test_grid_search_over_both_domains(moved: Arrays) -> None:
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
+class NAType:
+    """As pandas marks a missing text; it refuses to say what it equals."""
+
+    def __repr__(self) -> str:
+        return "<NA>"
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    __hash__ = object.__hash__
+
+
 def test_samples_without_a_label_are_not_judged(moved: Arrays) -> None:
     """Or a search over both domains, the target's labels being −1, would find every model half as good as it is."""
     xs, names, xt = moved
     ys = np.arange(len(xs)) % 3
     x, domains = np.concatenate([xs, xt]), np.repeat([1, -1], [len(xs), len(xt)])
-    for labels, unknown in ((ys, -1), (names, ""), (ys.astype(float), -1.0)):
+    for labels, unknown in ((ys, -1), (names, ""), (ys.astype(float), -1.0), (names.astype(object), NAType())):
         y = np.concatenate([labels, np.full(len(xt), unknown, labels.dtype)])
         model = clone(BRIEF).fit(x, y, sample_domain=domains)
         expected = (model.predict(xs) == labels).mean()
@@ -162,6 +174,8 @@ def test_samples_without_a_label_are_not_judged(moved: Arrays) -> None:
     assert model.score(xs, signs) == (model.predict(xs) == signs).mean()
     with pytest.raises(vmt.InputError, match="no label of y is known"):
         clone(BRIEF).fit(xs, ys).score(xt, np.full(len(xt), -1))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.score(xs, np.r_[signs, 0, -1.0, np.nan])
 
 
 def test_a_method_of_ones_own(moved: Arrays) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 
-from vmt.data.labels import UNKNOWN
+from vmt.data.labels import UNKNOWN, is_missing
 from vmt.errors import InputError
 
 
@@ -39,7 +39,7 @@ def known_labels(labels: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
     """
     found = set(classes.tolist())
     given = np.asarray(labels, object).ravel().tolist()
-    return np.array([label in found or str(label) not in UNKNOWN for label in given], bool)
+    return np.array([not (is_missing(label) or str(label) in UNKNOWN) or label in found for label in given], bool)
 
 
 def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:
