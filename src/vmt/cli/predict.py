@@ -80,9 +80,10 @@ class Tally:
         bad = len(self.faults)
         allowed = self.most if self.most is not None else max(FEW, PART * (self.read + bad))
         if bad > allowed:
+            written = "; what was predicted before is written" if self.read else ""
             raise InputError(
-                f"{bad} of the first {self.read + bad} samples cannot be read: {few(self.faults)}; repair or remove "
-                "them, or allow more with --max-unreadable; what was predicted before is written."
+                f"{bad} samples cannot be read: {few(self.faults)}; repair or remove them, or allow more with "
+                f"--max-unreadable{written}."
             )
 
     def close(self) -> None:
