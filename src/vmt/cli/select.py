@@ -126,7 +126,7 @@ def advice(order: Sequence[Look], histories: Sequence[History], by: str) -> list
     if lost:
         moments = few([f"{best.run} at iteration {best.step}" for best in lost])
         said.append(
-            f"Earlier models scored higher by {by}, but were not kept: {moments}. To keep the best, train with "
+            f"Earlier models ranked higher by {by}, but were not kept: {moments}. To keep the best, train with "
             f"--keep-best {by}."
         )
     return said
