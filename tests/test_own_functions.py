@@ -109,6 +109,18 @@ class Gated(nn.Module):
         return self.whole(x * self.gate(x))
 
 
+class Attending(Gated):
+    """With a softmax behind its last dense layer, and none behind its head."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.gate = nn.Sequential(self.gate, nn.Softmax(1))
+
+
+def test_a_softmax_elsewhere_is_no_softmax_behind_the_head() -> None:
+    assert adapted(Attending, VECTORS).predict(VECTORS).shape == (30,)
+
+
 def test_the_head_is_the_layer_that_gives_the_output() -> None:
     """And is taken out wherever it stands, or it would be there twice: three features to three classes fit again."""
     network = adapted(Gated, VECTORS).network
@@ -173,6 +185,8 @@ class Scaled(nn.Module):
     [
         (nn.Linear, None, r"net failed: .*missing 2 required positional arguments"),
         (dense, {"widht": 3}, r"net failed: .*'widht'"),
+        (dense, [3], r"net_options is \[3\]: pass a dict"),
+        (lambda: nn.Sequential(dense(3), nn.Softmax(1)), None, r"has a Softmax behind its last nn\.Linear"),
         (dense(3), None, r"net is a Sequential: pass a function"),
         (5, None, r"net is 5: pass a name, or a function"),
         (lambda: dense(3).double(), None, r"weights of torch\.float64.*return network\.float\(\)"),

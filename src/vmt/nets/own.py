@@ -170,7 +170,6 @@ def check_precision(module: nn.Module, name: str) -> None:
 def head_of(module: nn.Module, name: str, shape: tuple[int, ...]) -> str:
     """The dense layer that gives what the network returns, wherever it is registered. What it gives becomes the logits
     as it is, so a network that does something with it is refused."""
-    last = last_dense(module)
     given: dict[str, torch.Tensor] = {}
 
     def keep(place: str) -> Callable[..., None]:
@@ -184,10 +183,11 @@ def head_of(module: nn.Module, name: str, shape: tuple[int, ...]) -> str:
         for hook in hooks:
             hook.remove()
     if not isinstance(out, torch.Tensor):
-        return last  # complained of elsewhere
+        return last_dense(module)  # complained of elsewhere
     for place, output in reversed(given.items()):
         if torch.equal(output.flatten(), out.flatten()):
             return place
+    last_dense(module)  # says it better where there is none, or a softmax behind it
     raise InputError(
         f"the network of {name} does not return what one of its nn.Linear gives: let it return logits without a "
         "softmax, or return vmt.nets.from_module(network, classes, head=…)."

@@ -82,6 +82,8 @@ def network_of(
         raise InputError(f"net is a {type(net).__name__}: pass a function that builds it, net=lambda: ….")
     if not isinstance(net, str) and not callable(net):
         raise InputError(f"net is {net!r}: pass a name, or a function that builds a network.")
+    if not isinstance(options, Mapping | None):
+        raise InputError(f"net_options is {options!r}: pass a dict of arguments.")
     try:
         json.dumps(options)
     except (TypeError, ValueError) as error:
