@@ -36,9 +36,17 @@ def test_a_loss_that_is_only_logged_is_of_the_weights_before_the_update() -> Non
         reads_before_writes(),
     ):
         graph.run(*stand_ins)
-        reads = [operation.get_read_names() for operation in graph.operations]
-        changes = [operation.get_mutation_names() for operation in graph.operations]  # type: ignore[attr-defined]
-    (written,) = (i for i, names in enumerate(changes) if "weight_1" in names)
-    read = [i for i, names in enumerate(reads) if "weight_1" in names]
-    assert len(read) > 1
-    assert max(read) == written
+        operations = {operation.get_name(): operation for operation in graph.operations}
+        reads = {name: operation.get_read_names() for name, operation in operations.items()}
+        changes = {name: operation.get_mutation_names() for name, operation in operations.items()}
+
+    def needed_for(name: str) -> set[str]:
+        return {name}.union(*(needed_for(read) for read in reads[name] if read in operations))
+
+    (logs,) = (name for name, changed in changes.items() if "logged_1" in changed)
+    (writes,) = (name for name, changed in changes.items() if "weight_1" in changed)
+    reading = [name for name in operations if name in needed_for(logs) and "weight_1" in reads[name]]
+    order = list(operations)
+    assert reading
+    assert all(order.index(name) < order.index(writes) for name in reading)
+    assert needed_for(writes) & needed_for(logs) <= {writes}, "the update waits for nothing that it does not need"

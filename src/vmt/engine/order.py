@@ -1,8 +1,8 @@
 """What is read before an update is computed before it.
 
-Inductor computes small things late, where they are used. Before a buffer changes in place, whatever still reads it is
-to be computed first; for lists of tensors (``_foreach_add_``, as an optimiser uses it) Inductor (2.11 to 2.13) forgets
-that on a GPU, and a loss that is only logged is then computed with biases that have moved already.
+Inductor computes small things late, where they are used. Before a buffer changes in place, whatever still waits to read
+it is to be computed first; for lists of tensors (``_foreach_add_``, as an optimiser uses it) Inductor (2.11 to 2.13)
+does that too late on a GPU, and a loss that is only logged is then computed with biases that have moved already.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,8 +12,9 @@ from unittest.mock import patch
 
 import torch.compiler.config
 from torch._inductor import lowering
-from torch._inductor.ir import StorageBox
+from torch._inductor.ir import TensorBox
 from torch._inductor.virtualized import V
+from torch.utils._pytree import tree_leaves
 
 Lower = Callable[..., Any]
 
@@ -32,12 +33,16 @@ def reads_before_writes() -> Iterator[None]:
 
 
 def after_reads(lower: Lower) -> Lower:
-    """An operation on a list of tensors that it changes, once their pending readers are computed."""
+    """An operation on a list of tensors that it changes, once what later operations need of them is computed."""
 
-    def lowered(changed: list[Any], *args: Any, **kwargs: Any) -> Any:
-        for box in changed:
-            if isinstance(box.data, StorageBox) and box.data.is_input_buffer():
-                V.graph.mark_buffer_mutated(box.get_name())
+    def lowered(changed: list[TensorBox], *args: Any, **kwargs: Any) -> Any:
+        names = set().union(*(box.get_read_names() for box in changed))
+        # What only this operation still needs is computed within it.
+        used_up = V.graph.user_to_last_uses.get(V.graph.current_node, ())
+        kept = [value for node, value in V.graph.env.items() if node not in used_up]
+        for box in tree_leaves(kept):
+            if isinstance(box, TensorBox) and names & set(box.get_read_names()):
+                box.realize()
         return lower(changed, *args, **kwargs)
 
     return lowered
