@@ -15,6 +15,7 @@ import vmt as library
 from tests.own_data import start, vmt, write_blobs
 from vmt import InputError, validators
 from vmt.cli.main import main
+from vmt.cli.select import advice
 from vmt.selection import History, Look, agreement, ranked, read_history, warnings
 from vmt.train import Config
 from vmt.validators import VALIDATORS
@@ -223,6 +224,14 @@ def look(score: float | None, alarm: str | None = None, accuracy: float | None =
 def test_a_collapsed_model_ranks_below_every_other() -> None:
     order = ranked([look(None), look(2.0, "one class"), look(0.5), look(1.0)], "im")
     assert [each.scores["im"] for each in order] == [1.0, 0.5, 2.0, None]
+
+
+@pytest.mark.parametrize(("scores", "missed"), [((0.5, 0.5), False), ((0.6, 0.5), True), ((0.6, None), True)])
+def test_an_earlier_model_is_missed_only_if_it_was_better(scores: tuple[float, float | None], missed: bool) -> None:
+    """Some validators come to 1 and stay there."""
+    history = History(tuple(look(score, step=k) for k, score in enumerate(scores)), ("data", 9), None, True)
+    said = advice([history.looks[-1]], [history], "im")
+    assert any("run at iteration 0" in sentence for sentence in said) == missed
 
 
 def test_how_validators_agree() -> None:

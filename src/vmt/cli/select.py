@@ -121,7 +121,8 @@ def advice(order: Sequence[Look], histories: Sequence[History], by: str) -> list
     """What to do now."""
     first = order[0]
     said = [f"The first is {first.file}." if first.file else f"The first is {first.run}; its model is not saved yet."]
-    bests = [(ranked(history.looks, by)[0], history.looks[-1]) for history in histories]
+    # Where scores are equal, what there is comes first.
+    bests = [(ranked([*models([h]), *h.looks], by)[0], h.looks[-1]) for h in histories]
     lost = [best for best, last in bests if not best.file and best is not last and best.scores.get(by) is not None]
     if lost:
         moments = few([f"{best.run} at iteration {best.step}" for best in lost])
