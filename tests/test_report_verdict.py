@@ -132,7 +132,13 @@ def test_data_that_have_fewer_classes_now_are_no_measure(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "damage", [('"predicted_share"', '"predicted_chare"'), ('"accuracy": 0.9,', '"accuracy": -9,')]
+    "damage",
+    [
+        ('"predicted_share"', '"predicted_chare"'),
+        ('"predicted_share": [0.4', '"predicted_share": [9.4'),
+        ('"accuracy": 0.9,', '"accuracy": -9,'),
+        ('"phase"', '"validators": {}, "phase"'),
+    ],
 )
 def test_a_damaged_look_is_left_out(tmp_path: Path, damage: tuple[str, str]) -> None:
     run = fabricate(tmp_path / "run")

@@ -70,7 +70,7 @@ def is_whole(record: Mapping[str, Any]) -> bool:
         and (source is None or is_judgement(source))
         and isinstance(scores, Mapping)
         and all(score is None or is_real(score) for score in scores.values())
-        and (not scores or ("alarm" in record and is_real(record.get("validated"))))
+        and ("validators" not in record or ("alarm" in record and is_real(record.get("validated"))))
     )
 
 
@@ -79,9 +79,14 @@ def is_judgement(values: Any) -> bool:
     if not isinstance(values, Mapping) or "accuracy" not in values:
         return False
     shares, accuracy = values.get("predicted_share"), values["accuracy"]
-    shared = isinstance(shares, list) and len(shares) > 0 and all(map(is_real, shares))
-    measured = accuracy is None or (is_real(accuracy) and 0 <= accuracy <= 1)
+    shared = isinstance(shares, list) and len(shares) > 0 and all(map(is_part, shares))
+    measured = accuracy is None or is_part(accuracy)
     return shared and measured and is_real(values.get("samples")) and is_real(values.get("entropy"))
+
+
+def is_part(value: Any) -> bool:
+    """Of a whole."""
+    return is_real(value) and 0 <= value <= 1
 
 
 def is_real(value: Any) -> bool:
