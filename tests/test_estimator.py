@@ -176,6 +176,8 @@ def test_samples_without_a_label_are_not_judged(moved: Arrays) -> None:
         clone(BRIEF).fit(xs, ys).score(xt, np.full(len(xt), -1))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.score(xs, np.r_[signs, 0, -1.0, np.nan])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.score(xs, np.r_[signs[1:], np.nan], [1.0])
 
 
 def test_a_method_of_ones_own(moved: Arrays) -> None:
@@ -191,6 +193,8 @@ def test_a_method_of_ones_own(moved: Arrays) -> None:
     [
         ({"sample_domain": [1, 0]}, {}, "one per sample"),
         ({"sample_domain": [0] * 80}, {}, "zeros"),
+        ({"sample_domain": [1, np.nan] * 40}, {}, "NaN"),
+        ({"sample_domain": ["source", "target"] * 40}, {}, "no row of numbers .*'source'"),
         ({"sample_domain": [2] * 80}, {}, "no target"),
         ({"sample_domain": [-2] * 80}, {}, "no source"),
         ({"sample_domain": [1] * 80, "X_target": [[0.0] * 4]}, {}, "give one of them"),

@@ -44,11 +44,16 @@ def known_labels(labels: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
 
 def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:
     """Which samples are of the source."""
-    domains = column_or_1d(sample_domain)
+    try:
+        domains = column_or_1d(sample_domain).astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"sample_domain holds no row of numbers ({error}): give one per sample.") from error
     if len(domains) != count:
         raise InputError(f"sample_domain has {len(domains)} entries for {count} samples: give one per sample.")
-    if (domains == 0).any():
-        raise InputError("sample_domain has zeros: give positive numbers for the source, negative ones for the target.")
+    if not (abs(domains) > 0).all():
+        raise InputError(
+            "sample_domain has zeros or NaN: give positive numbers for the source, negative ones for the target."
+        )
     is_source: NDArray[np.bool_] = domains > 0
     for part, missing in ((is_source, "positive entry, so no source"), (~is_source, "negative entry, so no target")):
         if not part.any():

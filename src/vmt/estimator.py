@@ -193,7 +193,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """Accuracy on the samples whose label is known, so that a search over both domains is judged by the source's:
         −1, NaN, None and an empty text stand for a label that is not, unless they are classes."""
         check_is_fitted(self)
-        check_consistent_length(X, y)
+        check_consistent_length(X, y, sample_weight)
         known = known_labels(y, self.classes_)
         if known.all():
             return float(super().score(X, y, sample_weight))
