@@ -90,6 +90,8 @@ def test_a_function_gets_what_it_has_a_parameter_for(tmp_path: Path) -> None:
     assert adapted(dense, VECTORS).predict(VECTORS).shape == (30,)
     for net in (lambda: dense(3), functools.partial(from_a_library, num_classes=3)):
         assert adapted(net, VECTORS).predict(VECTORS).shape == (30,)
+    library = vmt.VMTClassifier(net=from_a_library, net_options={"num_classes": 3}, **SHORT).fit(VECTORS, Y)
+    assert library.predict(VECTORS).shape == (30,)
     model = vmt.VMTClassifier(net=convolution, net_options={"width": 5}, **SHORT).fit(PICTURES, Y).model_
     model.save(tmp_path / "model.safetensors")
     again = vmt.load(tmp_path / "model.safetensors", network=convolution)

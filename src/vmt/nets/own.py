@@ -6,7 +6,6 @@ with one logit per class. Importing runs code, so nothing here is called for a n
 (:func:`vmt.load`).
 """
 
-import functools
 import inspect
 import sys
 import traceback
@@ -119,15 +118,12 @@ def built(
 
 
 def taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a function has parameters for.
+    """What a function has parameters for, by name: one that takes anything may pass it on to who does not.
 
-    >>> taken(lambda classes, width=3: None, {"classes": 10, "shape": (5,)})
+    >>> taken(lambda classes, **others: None, {"classes": 10, "shape": (5,)})
     {'classes': 10}
     """
     parameters = inspect.signature(function).parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    if takes_any and not isinstance(function, functools.partial):  # of which somebody has chosen what it gets
-        return offered
     return {name: value for name, value in offered.items() if name in parameters}
 
 
