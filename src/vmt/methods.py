@@ -70,8 +70,7 @@ def vada(
 ) -> Method:
     """DANN, and predictions that are confident on the target and hold in a ball around each sample.
 
-    DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)]. λ_t grows from 0 over the share ``warm_up`` of the
-    iterations.
+    DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)]; λ_t grows from 0 over a share ``warm_up`` of the run.
 
     >>> classifier = vada(lambda_t=0.1).phases[0].updates[-1]
     >>> {term.name: term.weight for term in classifier.terms if term.weight}
