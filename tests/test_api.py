@@ -67,7 +67,9 @@ def test_the_same_seed_gives_the_same_model(moved_blobs: Arrays) -> None:
 def test_saved_and_loaded_it_predicts_the_same(model: vmt.Model, moved_blobs: Arrays, tmp_path: Path) -> None:
     xt = moved_blobs[2]
     model.save(tmp_path / "model.safetensors")
+    random_state = torch.get_rng_state()
     again = vmt.load(tmp_path / "model.safetensors")
+    assert torch.equal(random_state, torch.get_rng_state()), "loading must not disturb the caller's generator"
     assert (again.predict_proba(xt) == model.predict_proba(xt)).all()
     assert again.classes == model.classes
     with safe_open(tmp_path / "model.safetensors", "np") as file:

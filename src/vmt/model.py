@@ -177,7 +177,8 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     path = model_file(Path(path))
     header, tensors = undamaged(path)
     spec = NetSpec.from_dict(json.loads(header["network"]))
-    with single_precision():
+    # Layers draw their first weights, which are not wanted: the caller's generator is left as it was.
+    with single_precision(), torch.random.fork_rng(devices=[]):
         if network is None or isinstance(network, str):
             module = agreed(spec, network, path).build()
         else:
