@@ -61,6 +61,17 @@ def test_one_graph_serves_every_seed_weight_learning_rate_and_number_of_samples(
     assert operations(small(samples=400, method=other, seed=5)) == operations(small(method=usual))
 
 
+def test_whole_numbers_are_divided_by_none_that_could_be_zero() -> None:
+    """A compiler puts zeros in the place of what is masked; that a division by them cannot be tells it that nothing is
+    masked, and it reads beyond the data."""
+    graph, _ = graph_of(small(method=methods.vmt(vat=False)), Tally())
+    divisors = [
+        node.args[1] for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.remainder.Tensor)
+    ]
+    assert divisors
+    assert all(divisor.target is torch.ops.aten.clamp_min.default for divisor in divisors)
+
+
 def test_traced_step_is_the_step() -> None:
     plain, by_graph = small(), small()
     phase, state, tally = by_graph.method.phases[0], by_graph.state, Tally()

@@ -117,7 +117,10 @@ class SeededDraws:
             return self.permutation(name, population)[:n]
         # Sorting a large population for a small batch is slow. Dropping the repeats from a longer row of independent
         # draws gives the same distribution; among 2n draws from more than 64n values, n differ all but surely.
-        drawn = shift_right(self.bits(name, 2 * n), 2) % self.table(number_on, population)
+        # Where a compiled step masks what it does not need, zeros take the place of what it loads; dividing by one of
+        # them would let the compiler take the mask for true everywhere.
+        several = self.table(number_on, population).clamp_min(1)
+        drawn = shift_right(self.bits(name, 2 * n), 2) % several
         first = seen_before(drawn).to(torch.int32).argsort(stable=True)
         return drawn[first[:n]]
 
