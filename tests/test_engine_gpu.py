@@ -225,14 +225,14 @@ def test_captured_step_keeps_what_it_was_made_from() -> None:
 
 
 @pytest.mark.usefixtures("exact")
-def test_other_settings_and_other_data_are_not_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_settings_are_not_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     other = methods.vmt(lambda_d=0.03, lambda_s=0.5, lambda_t=0.02, optimiser=Adam(lr=1e-4))
     counters.clear()
     with torch._inductor.config.patch(fallback_random=True):
         one_by_one(methods.vmt(), captured_graph("", quiet, compile=True))
-        how, found = one_by_one(other, captured_graph("", quiet, compile=True), samples=1_500)
-        _, wanted = one_by_one(other, eager(""), samples=1_500)
+        how, found = one_by_one(other, captured_graph("", quiet, compile=True))
+        _, wanted = one_by_one(other, eager(""))
     assert how == "captured (compiled)"
     assert counters["inductor"]["fxgraph_cache_miss"] == counters["inductor"]["fxgraph_cache_hit"] == 1
     for i in range(3):

@@ -117,10 +117,7 @@ class SeededDraws:
             return self.permutation(name, population)[:n]
         # Sorting a large population for a small batch is slow. Dropping the repeats from a longer row of independent
         # draws gives the same distribution; among 2n draws from more than 64n values, n differ all but surely.
-        # Where a compiled step masks what it does not need, zeros take the place of what it loads; dividing by one of
-        # them would let the compiler take the mask for true everywhere.
-        several = self.table(number_on, population).clamp_min(1)
-        drawn = shift_right(self.bits(name, 2 * n), 2) % several
+        drawn = shift_right(self.bits(name, 2 * n), 2) % population
         first = seen_before(drawn).to(torch.int32).argsort(stable=True)
         return drawn[first[:n]]
 
@@ -136,12 +133,7 @@ def seen_before(values: Tensor) -> Tensor:
 
 def key_on(seed: int, name: str, device: str) -> Tensor:
     """A key as a tensor: a compiled step reads it, so that one compilation serves every seed."""
-    return number_on(signed(key(seed, name)), device)
-
-
-def number_on(number: int, device: str) -> Tensor:
-    """Read like a key, so that one compilation serves populations of every size."""
-    return torch.tensor(number, device=device)
+    return torch.tensor(signed(key(seed, name)), device=device)
 
 
 def multiples(n: int, device: str) -> Tensor:

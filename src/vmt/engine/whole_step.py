@@ -12,12 +12,11 @@ from typing import Any
 import torch
 import torch._inductor
 from torch import Tensor
-from torch._dynamo.source import ConstantSource
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from vmt.engine.held import with_numbers_held
 from vmt.engine.joined import join_weight_gradients
@@ -41,8 +40,7 @@ def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) ->
             tally.add_(step(phase, state, setting))
         reachable = reached(state, setting, tally)
         graph, tensors = traced(lambda: tally.add_(step(phase, state, setting)), reachable)
-    rows = [tensor for domain in setting.streams.values() for tensor in (domain.x, domain.y) if tensor is not None]
-    run = compiled_graph(graph, tensors, of_any_length=rows)
+    run = compiled_graph(graph, tensors)
 
     @torch.no_grad()
     def advance() -> None:
@@ -55,14 +53,11 @@ def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) ->
 
 
 @torch.no_grad()
-def compiled_graph(graph: GraphModule, tensors: list[Tensor], of_any_length: list[Tensor]) -> Callable[..., Any]:
-    """From the cache of an earlier process where the graph is the same: its numbers are tensors and its data of any
-    length, so it is for every seed, weight and learning rate, and for other data of the same kind."""
+def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., Any]:
+    """From the cache of an earlier process where the graph is the same; seeds are tensors, so it is for every seed."""
     mode = FakeTensorMode(shape_env=ShapeEnv())  # Inductor only looks into its cache where shapes have an environment.
-    rows = set(map(id, of_any_length))
     stand_ins: list[Tensor | int | torch.SymInt | None] = [
-        row_stand_in(tensor, i, mode) if id(tensor) in rows else mode.from_tensor(tensor, static_shapes=True)
-        for i, tensor in enumerate(tensors)
+        mode.from_tensor(tensor, static_shapes=True) for tensor in tensors
     ]
     join_weight_gradients(graph.graph)
     graph.recompile()
@@ -77,13 +72,6 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor], of_any_length: lis
     ):
         run: Callable[..., Any] = torch._inductor.compile(graph, stand_ins)
     return run
-
-
-def row_stand_in(tensor: Tensor, place: int, mode: FakeTensorMode) -> Tensor:
-    """A tensor without values, of any number of rows."""
-    sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (tensor.dim() - 1)]
-    named = ConstantSource(f"rows_{place}")
-    return mode.from_tensor(tensor, source=named, symbolic_context=StatelessSymbolicContext(sizes))
 
 
 def reached(state: State, setting: Setting, tally: Tally) -> list[Tensor]:

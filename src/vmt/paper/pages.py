@@ -36,8 +36,8 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     ),
     "gradient-norms-no-instance-norm": (
         "Gradient norms in between samples, without instance norm",
-        "The same of the runs without instance norm, where VADA and VMT have the same λ_t. Here VMT's norms are the "
-        "smaller ones everywhere, as the paper says: 1.67 against 2.75 in the middle, 1.06 against 1.64 at the samples.",
+        "The same of the runs without instance norm, where VADA and VMT have the same λ_t. Here VMT's norms are "
+        "the smaller ones, as in the paper: 1.67 against 2.75 in the middle, 1.06 against 1.64 at the samples.",
         "gradient-norms --no-instance-norm --data DATA --samples 1000",
     ),
     "accuracy-over-time": (
