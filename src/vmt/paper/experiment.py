@@ -6,10 +6,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from vmt.errors import InputError
-from vmt.recipes import Recipe, paper, with_settings
-
-# Settings of a method that DIRT-T after it takes over.
-SHARED = ("lambda_t", "mix", "vat", "fresh_lambda")
+from vmt.recipes import Recipe, paper
+from vmt.settings import changed
 
 
 @dataclass(frozen=True)
@@ -34,12 +32,7 @@ class Experiment:
         return (self.method, "dirt_t") if self.dirt_t else (self.method,)
 
     def recipe(self, seed: int) -> Recipe:
-        recipe = paper(self.task, self.method, self.instance_norm, self.dirt_t)
-        own = {name: value for name, value in self.changes.items() if name != "dirt_t_iterations"}
-        shared = {name: value for name, value in own.items() if name in SHARED}
-        if "dirt_t_iterations" in self.changes:
-            shared["iterations"] = self.changes["dirt_t_iterations"]
-        recipe = with_settings(recipe, own, shared)
+        recipe = changed(paper(self.task, self.method, self.instance_norm, self.dirt_t), self.changes)
         return replace(recipe, config=replace(recipe.config, seed=seed))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from vmt.paper.experiment import Cell, Experiment, Table
 from vmt.paper.results import at_once, collapsed, results_of
-from vmt.paper.show import Row, aside, ours, papers, row_of, task_of
+from vmt.paper.show import Row, aside, ours, papers, row_of, rows_of, task_of
 from vmt.paper.tables import TABLES
 
 EARLIER = "earlier"
@@ -73,7 +73,7 @@ def index(results: Path) -> str:
         "|---|---|---|",
     ]
     for table in TABLES.values():
-        filled = sum(row["runs"] > 0 for row in rows(table, results))
+        filled = sum(row["runs"] > 0 for row in rows_of(table, results))
         lines.append(f"| [{table.name}]({table.name}.md) | {table.title} | {filled} of {len(table.cells)} |")
     lines += [
         "",
@@ -102,14 +102,10 @@ def page(table: Table, results: Path, link: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def rows(table: Table, results: Path) -> list[Row]:
-    return [row_of(cell, results) for cell in table.cells]
-
-
 def listing(table: Table, results: Path) -> str:
     """One line per number."""
     lines = ["| | task | paper | ours | runs wanted | collapsed |", "|---|---|---|---|---|---|"]
-    for row in rows(table, results):
+    for row in rows_of(table, results):
         lines.append(
             f"| {row['row']} | {task_of(row)} | {papers(row)} | {counted(row)} | {row['wanted']} | "
             f"{row['collapsed'] if row['runs'] else ''} |"

@@ -117,12 +117,8 @@ def rounded(value: float) -> float:
     return floor(10 * value + 0.5 + 1e-9) / 10
 
 
-def some(rows: Mapping[str, tuple[float, ...]], first: int) -> dict[str, tuple[float, ...]]:
+def two_from(first: int, rows: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
     return dict(list(rows.items())[first : first + 2])
-
-
-def mixup(place: str) -> Experiment:
-    return replace(REFINED, changes={"mix": place})
 
 
 # L_c and L_v alone at VADA's λ_t, where the paper's numbers for them come from; with L_m at VMT's.
@@ -162,8 +158,8 @@ TABLES: dict[str, Table] = {
             "ten-runs",
             "Runs of MNIST → SVHN",
             (
-                *pair(some(numbers.TEN_RUNS, 2), REFINED, 10),
-                *pair(some(numbers.TEN_RUNS, 0), WITHOUT, 10),
+                *pair(two_from(2, numbers.TEN_RUNS), REFINED, 10),
+                *pair(two_from(0, numbers.TEN_RUNS), WITHOUT, 10),
             ),
             (LAST_MODEL, "The paper's numbers are means of ten runs."),
         ),
@@ -188,8 +184,8 @@ TABLES: dict[str, Table] = {
                 for phase in (0, 1)
                 for rows, experiment, seeds in (
                     (ON_LOGITS, REFINED, 3),
-                    (ON_PROBABILITIES, mixup("probabilities"), 1),
-                    (ON_HIDDEN, mixup("hidden"), 1),
+                    (ON_PROBABILITIES, replace(REFINED, changes={"mix": "probabilities"}), 1),
+                    (ON_HIDDEN, replace(REFINED, changes={"mix": "hidden"}), 1),
                 )
                 for cell in pair(rows, experiment, seeds)[phase : phase + 1]
             ),
@@ -212,15 +208,15 @@ TABLES: dict[str, Table] = {
             "lambda-t",
             "The effect of λ_t on MNIST → SVHN",
             (
-                *pair(some(numbers.LAMBDA_T, 2), replace(REFINED, changes={"lambda_t": 0.01}), 1),
-                *pair(some(numbers.LAMBDA_T, 0), replace(WITHOUT, changes={"lambda_t": 0.02}), 1),
+                *pair(two_from(2, numbers.LAMBDA_T), replace(REFINED, changes={"lambda_t": 0.01}), 1),
+                *pair(two_from(0, numbers.LAMBDA_T), replace(WITHOUT, changes={"lambda_t": 0.02}), 1),
             ),
             ("The paper's numbers are means of ten runs; one of the ten at 0.02 collapsed.", LAST_MODEL),
         ),
         Table(
             "frozen-lambda",
             "λ drawn once per run, as the authors' program does, MNIST → SVHN with instance norm",
-            pair(some(numbers.TEN_RUNS, 2), replace(REFINED, changes={"fresh_lambda": False}), 3),
+            pair(two_from(2, numbers.TEN_RUNS), replace(REFINED, changes={"fresh_lambda": False}), 3),
             (
                 "The paper describes a λ that is drawn anew for every pair, as everywhere else here; its program draws "
                 "the 64 of a batch once and keeps them for the run.",
@@ -237,24 +233,15 @@ TABLES: dict[str, Table] = {
 }
 
 
-def with_seeds(seeds: int, *cells: Cell, row: str | None = None) -> tuple[Cell, ...]:
-    """Cells for the list of priorities: with so many seeds, and a row that can be told from others."""
-    return tuple(replace(cell, seeds=seeds, row=row or cell.row) for cell in cells)
-
-
-def of(task: str, row: str, seeds: int, instance_norm: bool = True) -> tuple[Cell, ...]:
+def in_main(task: str, row: str, seeds: int, instance_norm: bool = True) -> Cell:
     """A cell of the main table for the list of priorities."""
     table = numbers.WITH_INSTANCE_NORM if instance_norm else numbers.WITHOUT_INSTANCE_NORM
     cell = main_cell(task, row, table[row][numbers.TASKS.index(task)], instance_norm, seeds)
-    return (cell if instance_norm else replace(cell, row=f"{row}, no IN"),)
+    return cell if instance_norm else replace(cell, row=f"{row}, no IN")
 
 
-def variant(row: str) -> Cell:
-    return next(cell for cell in TABLES["vat-versus-vmt"].cells if cell.row == row)
-
-
-def mixed(row: str) -> Cell:
-    return next(cell for cell in TABLES["mixup"].cells if cell.row == row)
+def cell_of(table: str, row: str) -> Cell:
+    return next(cell for cell in TABLES[table].cells if cell.row == row)
 
 
 TABLES["priority"] = Table(
@@ -263,29 +250,29 @@ TABLES["priority"] = Table(
     (
         *warmed(M2S),
         *warmed("svhn-mnist", "mnist-mnistm"),
-        *of(M2S, "VMT", 3),
-        *of(M2S, "VADA", 2),
-        *of(M2S, "Co-DA", 2),
-        *of(M2S, "Source-Only", 1),
-        *TABLES["evaluation"].cells[-1:],
-        *with_seeds(1, variant("L_c")),
-        *with_seeds(1, variant("L_c, L_m")),
-        *of("svhn-mnist", "VMT", 2),
-        *of("mnist-mnistm", "VMT", 2),
+        in_main(M2S, "VMT", 3),
+        in_main(M2S, "VADA", 2),
+        in_main(M2S, "Co-DA", 2),
+        in_main(M2S, "Source-Only", 1),
+        TABLES["evaluation"].cells[-1],
+        cell_of("vat-versus-vmt", "L_c"),
+        cell_of("vat-versus-vmt", "L_c, L_m"),
+        in_main("svhn-mnist", "VMT", 2),
+        in_main("mnist-mnistm", "VMT", 2),
         # Without instance norm the paper's VMT is one of 160K iterations; at 40K it has ten runs.
-        *with_seeds(3, TABLES["ten-runs"].cells[2]),
-        *with_seeds(2, TABLES["ten-runs"].cells[3]),
+        replace(cell_of("ten-runs", "VMT@40K, no IN"), seeds=3),
+        replace(cell_of("ten-runs", "VMT + DIRT-T@160K, no IN"), seeds=2),
         UPPER_BOUND,
-        *with_seeds(1, mixed("probabilities"), row="VMT on probabilities"),
-        *with_seeds(1, mixed("hidden"), row="VMT on the hidden layer"),
-        *of("syn-svhn", "VMT", 1),
-        *of("syn-svhn", "VMT + DIRT-T", 1),
+        replace(cell_of("mixup", "probabilities"), row="VMT on probabilities"),
+        replace(cell_of("mixup", "hidden"), row="VMT on the hidden layer"),
+        in_main("syn-svhn", "VMT", 1),
+        in_main("syn-svhn", "VMT + DIRT-T", 1),
         # For the figure of the last hidden layer, which is without instance norm in the paper.
-        *of(M2S, "Source-Only", 1, instance_norm=False),
-        *of(M2S, "VADA", 1, instance_norm=False),
-        *of("svhn-mnist", "VMT + DIRT-T", 2),
-        *of("mnist-mnistm", "VMT + DIRT-T", 2),
-        *of(M2S, "VMT + DIRT-T", 3),
+        in_main(M2S, "Source-Only", 1, instance_norm=False),
+        in_main(M2S, "VADA", 1, instance_norm=False),
+        in_main("svhn-mnist", "VMT + DIRT-T", 2),
+        in_main("mnist-mnistm", "VMT + DIRT-T", 2),
+        in_main(M2S, "VMT + DIRT-T", 3),
     ),
     (LAST_MODEL, WARM_UP, SOURCE_ONLY_STATISTICS, VADA_WEIGHTS, CO_DA_VALUES, SYN_IS_RECREATED),
 )
