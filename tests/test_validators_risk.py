@@ -27,6 +27,23 @@ def test_dev_without_variance_is_the_plain_mean() -> None:
     assert float(validators.dev_risk(torch.tensor([2.0]), torch.tensor([4.0]))) == pytest.approx(8)
 
 
+@pytest.mark.parametrize("weight", [1 / 999, 0.1, 0.7])
+@pytest.mark.parametrize("count", [300, 900])
+def test_weights_that_differ_by_rounding_alone_have_no_variance(count: int, weight: float) -> None:
+    losses = torch.from_numpy(np.random.default_rng(0).gamma(2.0, size=count))
+    found = validators.dev_risk(torch.full((count,), weight, dtype=torch.float64), losses)
+    assert float(found) == pytest.approx(weight * float(losses.mean()))
+
+
+def test_dev_of_a_network_that_sees_only_which_domain_a_sample_is_from() -> None:
+    """Then all source samples have the same weight, and the risk is that many times their loss."""
+    source, target, validation = (torch.full((200, 5), value) for value in (0.3, 0.9, 0.3))
+    logits, labels = random_logits(200, 4), torch.arange(200) % 4
+    weight = validators.density_ratio(source, target, validation)[0]
+    expected = -weight * torch.nn.functional.cross_entropy(logits.double(), labels)
+    assert float(validators.dev(source, target, validation, logits, labels)) == pytest.approx(float(expected))
+
+
 def test_dev_refuses_shapes_that_would_broadcast() -> None:
     """Weights (n, 1) times losses (n,) are an n × n table whose mean is not the weighted risk."""
     with pytest.raises(ValueError, match="not two vectors"):

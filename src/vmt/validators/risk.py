@@ -11,6 +11,8 @@ STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 HELD_OUT = 0.2
 # P(source) is never taken to be less: a weight would be as good as infinite.
 LEAST = 1e-3
+# Weights that differ by less than this part of the largest are equal.
+ROUNDING = 1e-9
 STEPS = torch.tensor([1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.0], dtype=torch.float64)
 
 
@@ -35,8 +37,10 @@ def dev_risk(weights: Tensor, losses: Tensor) -> Tensor:
         raise ValueError(f"weights {tuple(weights.shape)} and losses {tuple(losses.shape)} are not two vectors alike")
     w, u = weights.double(), weights.double() * losses.double()
     apart = w - w.mean()
-    spread = apart.square().sum()
-    eta = torch.where(spread > 0, -(apart * (u - u.mean())).sum() / spread.clamp_min(1e-300), 0.0)
+    # The mean of equal weights is not quite one of them, and η would be one rounding error over another.
+    varies = apart.abs().max() > ROUNDING * w.abs().max()
+    spread = torch.where(varies, apart.square().sum(), 1.0)
+    eta = torch.where(varies, -(apart * (u - u.mean())).sum() / spread, 0.0)
     return u.mean() + eta * (w.mean() - 1)
 
 
