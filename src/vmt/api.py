@@ -5,7 +5,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from vmt.train.config import Config, torch_device
 from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
+from vmt.wording import perhaps
 
 DEFAULT_ITERATIONS = LONGEST
 
@@ -207,8 +207,7 @@ def sorted_out(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     """Fields of Config, and settings of a method; what is neither is refused."""
     fields, known = {field.name for field in dataclasses.fields(Config)}, every_setting()
     if strange := sorted(settings.keys() - fields - known):
-        near = get_close_matches(strange[0], [*fields, *known, *inspect.signature(adapt).parameters], n=1)
-        hint = f" (perhaps {near[0]}?)" if near else ""
+        hint = perhaps(strange[0], [*fields, *known, *inspect.signature(adapt).parameters])
         raise InputError(
             f"there is no setting {strange[0]!r}{hint}: adapt takes its own arguments, those of Config and those of "
             "the method."

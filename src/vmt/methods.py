@@ -6,7 +6,6 @@ method is a new function like these: name the views, then the terms that read th
 
 from collections.abc import Callable
 from dataclasses import replace
-from difflib import get_close_matches
 
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from vmt.health import health
 from vmt.method import Adam, Average, Copy, CopyRole, Discriminator, Event, Method, Network, Phase, Role, Term, Update
 from vmt.schedules import Number, warmed_up
 from vmt.views import Batch, Joined, Labels, Tap, View
+from vmt.wording import perhaps
 
 
 def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: int = 40_000) -> Method:
@@ -165,12 +165,8 @@ def dirt_t(
     average = next((each for each in before.averages if each.into == "ema"), AVERAGE)
     update = Update(before.name, ("classifier",), terms, before.optimiser, averages=(average,))
     phase = Phase("dirt_t", (update,), (Event(interval, CopyRole("ema", into="teacher")),), iterations)
-    return replace(
-        base,
-        name=f"{base.name}+dirt_t",
-        roles={**base.roles, "teacher": Copy("ema")},
-        phases=(*base.phases, phase),
-    )
+    roles = {**base.roles, "teacher": Copy("ema")}
+    return replace(base, name=f"{base.name}+dirt_t", roles=roles, phases=(*base.phases, phase))
 
 
 def with_target_labels(base: Method, weight: Number = 1.0) -> Method:
@@ -255,9 +251,8 @@ def co_da(
     >>> list(co_da(lambda_d=0).roles)
     ['classifier', 'ema', 'classifier2', 'ema2']
     """
-    lambda_t = warmed_up(lambda_t, warm_up)
-    first = family("classifier", "discriminator", lambda_d, lambda_s, lambda_t, [penalties.vat(radius, xi)], entropy)
-    second = family("classifier2", "discriminator2", lambda_d, lambda_s, lambda_t, [penalties.vat(radius, xi)], entropy)
+    shared = lambda_d, lambda_s, warmed_up(lambda_t, warm_up), [penalties.vat(radius, xi)], entropy
+    first, second = family("classifier", "discriminator", *shared), family("classifier2", "discriminator2", *shared)
 
     def apart(a: Tensor, b: Tensor) -> Tensor:
         return losses.diversity(a, b, ceiling)
@@ -267,11 +262,8 @@ def co_da(
         Term("diversity", apart, (first.source.tap("features"), second.source.tap("features")), lambda_div),
     )
     averages = (AVERAGE, Average("classifier2", into="ema2"))
-    roles: dict[str, Role] = {
-        **CLASSIFIER,
-        "classifier2": Network(),
-        "ema2": Copy("classifier2", shared_statistics=True),
-    }
+    second_ema = Copy("classifier2", shared_statistics=True)
+    roles: dict[str, Role] = {**CLASSIFIER, "classifier2": Network(), "ema2": second_ema}
     updates: list[Update] = []
     if lambda_d != 0:
         roles |= {"discriminator": Discriminator(), "discriminator2": Discriminator(of="classifier2")}
@@ -292,8 +284,7 @@ def named(name: str) -> Callable[..., Method]:
     """The function of a method, or a sentence that lists them."""
     if name not in METHODS:
         plain = name.lower().replace("-", "_")
-        near = get_close_matches(plain, METHODS, n=1)
-        hint = f" (perhaps {near[0]}?)" if near else ""
+        hint = perhaps(plain, METHODS)
         if "dirt" in plain:
             hint = " (DIRT-T comes after one of them, by --dirt-t, dirt_t=True or vmt.methods.dirt_t)"
         raise InputError(f"there is no method {name!r}{hint}: choose one of {', '.join(METHODS)}.")

@@ -5,7 +5,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -17,6 +16,7 @@ from vmt.cli.later import INTERRUPTED
 from vmt.cli.parsers import bench, data, demo, evaluate, export, inspect, paper, predict, report, select, train
 from vmt.errors import InputError, gave_up, refused
 from vmt.train.progress import STDERR
+from vmt.wording import perhaps
 
 EXAMPLES = """examples:
   vmt demo                                    see it work: a small real task, a few minutes on a CPU
@@ -40,8 +40,7 @@ class Parser(argparse.ArgumentParser):
         known, unknown = super().parse_known_args(*arguments, **more)
         if strange := next((one for one in unknown if one.startswith("-")), None):
             flag = strange.split("=")[0].replace("_", "-")
-            near = get_close_matches(flag, self._option_string_actions, n=1)
-            self.error(f"there is no flag {strange}" + (f" (perhaps {near[0]}?)" if near else ""))
+            self.error(f"there is no flag {strange}{perhaps(flag, self._option_string_actions)}")
         return known, unknown
 
     def error(self, message: str) -> NoReturn:

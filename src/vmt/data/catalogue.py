@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from vmt.data.benchmarks import Samples, Split, read_mnist, read_svhn, read_syn
@@ -19,6 +18,7 @@ from vmt.data.syn import read_recreation, recreation_exists
 from vmt.data.task import Task, make_task
 from vmt.data.usps import read_usps
 from vmt.errors import InputError
+from vmt.wording import perhaps
 
 Reader = Callable[[Path, Split], Domain]
 
@@ -46,9 +46,7 @@ def load_task(name: str, data: Path | None = None) -> Task:
     ('rendered digits', (16, 16), 10)
     """
     if name not in TASKS:
-        near = get_close_matches(name, TASKS, n=1)
-        hint = f" (perhaps {near[0]}?)" if near else ""
-        raise InputError(f"there is no task {name!r}{hint}: choose one of {', '.join(TASKS)}.")
+        raise InputError(f"there is no task {name!r}{perhaps(name, TASKS)}: choose one of {', '.join(TASKS)}.")
     return TASKS[name].load(data)
 
 

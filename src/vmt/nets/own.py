@@ -10,7 +10,6 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch import nn
 from vmt.errors import InputError
 from vmt.nets.adapter import from_module, last_dense
 from vmt.nets.staged import Staged
+from vmt.wording import perhaps
 
 PREFIX, TIMM = "module:", "timm:"
 
@@ -60,8 +60,7 @@ def imported(name: str) -> Callable[..., Any]:
         raise InputError(f"the module {path} cannot be imported: {said(error)}.") from error
     function = getattr(module, attribute, None)
     if not callable(function):
-        near = get_close_matches(attribute, [key for key, value in vars(module).items() if callable(value)], n=1)
-        hint = f" (perhaps {near[0]}?)" if near else ""
+        hint = perhaps(attribute, (key for key, value in vars(module).items() if callable(value)))
         raise InputError(f"the module {path} has no function {attribute!r}{hint}: correct --net {name}.")
     found: Callable[..., Any] = function
     return found
@@ -77,8 +76,7 @@ def build_timm(name: str, shape: tuple[int, ...], classes: int, options: Mapping
     package = timm()
     # Only names of its own list: others make it fetch what they name.
     if not package.is_model(name):
-        near = get_close_matches(name, package.list_models(), n=1)
-        hint = f" (perhaps {near[0]}?)" if near else ""
+        hint = perhaps(name, package.list_models())
         raise InputError(f"timm has no network {name!r}{hint}: see timm.list_models().")
     if len(shape) != 3:
         raise InputError(f"timm's {name} reads images, but a sample has shape {shape}: use --net mlp for vectors.")

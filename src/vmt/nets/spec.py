@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
@@ -13,6 +12,7 @@ from vmt.nets.cnn import cnn
 from vmt.nets.mlp import mlp
 from vmt.nets.own import TIMM, build_own, build_timm, builder, factory_name, has_timm
 from vmt.nets.staged import Staged
+from vmt.wording import perhaps
 
 Builder = Callable[..., Staged]
 # Stands for a function that was given as itself, not by its name.
@@ -45,11 +45,10 @@ class NetSpec:
     def build(self) -> Staged:
         if self.factory is not None:
             return build_own(self.factory, self.shape, self.classes, self.options)
-        near = get_close_matches(self.name, NETS, n=1)
-        if self.name.startswith(TIMM) or (self.name not in NETS and not near and has_timm(self.name)):
+        hint = perhaps(self.name, NETS)
+        if self.name.startswith(TIMM) or (self.name not in NETS and not hint and has_timm(self.name)):
             return build_timm(self.name.removeprefix(TIMM), self.shape, self.classes, self.options)
         if self.name not in NETS:
-            hint = f" (perhaps {near[0]}?)" if near else ""
             raise InputError(
                 f"there is no network {self.name!r}{hint}: choose one of {', '.join(NETS)}, package.module:function "
                 "of your own, or timm:name."
