@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests import benchmark_files as files
 from tests.own_data import write_blobs
 from vmt.cli.main import main
 from vmt.defaults import defaults_for
@@ -106,3 +107,23 @@ def test_the_last_line_says_if_the_samples_were_trained_on(
     trained_on = "on the target samples it was trained on: give others with --target-test\n"
     assert ("on the target test set\n" in said) is others
     assert (trained_on in said) is not others
+
+
+def test_the_last_line_says_that_the_labels_of_the_target_itself_were_used(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run[run.index("--target") + 1] = str(tmp_path / "test.npz")
+    assert main(run) == 0
+    assert "on the labelled samples of the target, as there is no --target-test\n" in capsys.readouterr().out
+
+
+def test_the_last_line_says_that_a_copy_of_stl_has_no_test_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write_cifar10(tmp_path)
+    files.write_small_stl10(tmp_path)
+    brief = ["--method", "source_only", "--net", "tiny", "--iterations", "1", "--validate-samples", "0"]
+    assert main(["train", "cifar-stl", "--data", str(tmp_path), *brief, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "on STL-10 train (this copy has no test split)\n" in said
+    assert "test set" not in said

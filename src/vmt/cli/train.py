@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     spec, task, out = go_on(arguments) if resuming else begin(arguments)
     with closing(Progress()) as progress:  # or a bar would be drawn over the sentence that ends a run
         summary = execute(spec, task, out, resuming, progress)
-    print(sentence(summary, measured_on(spec)), file=STDOUT)
+    print(sentence(summary, measured_on(spec, task)), file=STDOUT)
     if arguments.json:
         print(json.dumps(summary), file=STDOUT)
     return 0 if summary["finished"] or summary["given_up"] else 130
@@ -112,11 +112,15 @@ def default_folder(spec: RunSpec) -> Path:
     return Path("runs") / f"{name}-{spec.recipe.method}{refined}-{spec.recipe.config.seed}"
 
 
-def measured_on(spec: RunSpec) -> str:
+def measured_on(spec: RunSpec, task: Task) -> str:
     """What the accuracies of a run were measured on."""
-    if spec.data.task is None and spec.data.target_test is None and spec.recipe.build().reads_labels_of("target"):
+    if spec.data.task is not None and task.target_test is not None:
+        return task.target_test.name  # a copy of a set may lack its test split, and says so there
+    if spec.data.target_test is not None:
+        return "the target test set"
+    if spec.recipe.build().reads_labels_of("target"):
         return "the target samples it was trained on: give others with --target-test"
-    return "the target test set"
+    return "the labelled samples of the target, as there is no --target-test"
 
 
 def sentence(summary: dict[str, Any], where: str) -> str:
