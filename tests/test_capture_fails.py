@@ -44,7 +44,7 @@ def test_step_that_cannot_be_captured_runs_as_it_is_written() -> None:
 def test_step_that_compiles_but_does_not_run_runs_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     from vmt.engine import whole_step
 
-    def failing(graph: object, tensors: list[Tensor], of_any_length: list[Tensor]) -> Callable[..., None]:
+    def failing(graph: object, tensors: list[Tensor]) -> Callable[..., None]:
         def run(*given: Tensor) -> None:
             given[1].zero_()  # a weight
             raise AssertionError("expected size 3==3, stride 1==64 at dim=1")
