@@ -256,6 +256,21 @@ def test_the_index_that_pandas_writes_is_no_feature(tmp_path: Path, name: str) -
         read_own(path)
 
 
+@pytest.mark.parametrize("label", [None, "2"])
+def test_columns_that_pandas_has_only_counted(tmp_path: Path, label: str | None) -> None:
+    """Its header is a row of numbers, and in the target it is nothing else."""
+    rows: list[list[object]] = [[k % 3 + k / 10, k, "10"[k % 2]] for k in range(20)]
+    write(tmp_path / "source.csv", [["0", "1", label or "label"], *rows])
+    write(tmp_path / "target.csv", [["0", "1"], *(row[:2] for row in rows)])
+    task, _ = own_task(tmp_path / "source.csv", tmp_path / "target.csv", how=Reading(label=label))
+    assert task.source.features == task.target.features == ("0", "1")
+    assert task.classes == ("0", "1")
+    assert task.target.x.tolist() == [pytest.approx(row[:2]) for row in rows]
+    lines = (tmp_path / "target.csv").read_text().splitlines()
+    predicted_on = dict(open_csv(iter(lines), "target.csv", label, ("0", "1")).numbers(2, ("0", "1"), label))
+    assert len(predicted_on) == 20
+
+
 def test_true_and_false_are_one_and_zero(tmp_path: Path) -> None:
     rows = [["height", "grown", "label"], [1.5, True, "a"], [2.5, "false", "b"]]
     assert read_own(write(tmp_path / "a.csv", rows)).domain.x[:, 1].tolist() == [1, 0]

@@ -85,9 +85,9 @@ class Table:
                 yield place, sample if np.isfinite(sample).all() else "a value that is not finite"
 
 
-def open_csv(lines: Iterator[str], name: str, label: str | None) -> Table:
-    """A table from lines of text."""
-    return Table(name, *opened_csv(lines, name, label))
+def open_csv(lines: Iterator[str], name: str, label: str | None, features: Sequence[str] = ()) -> Table:
+    """A table from lines of text, of a model's `features` where their names are known."""
+    return Table(name, *opened_csv(lines, name, label, features))
 
 
 def open_parquet(path: Path) -> Table:

@@ -123,7 +123,7 @@ def _standard_input(stdin: IO[bytes], reads: Reads) -> Iterator[Path | Iterator[
     # os.path.exists, unlike Path's, takes a row of a wide table for what it is: no file, and too long for a name.
     if not reads.images and not os.path.exists(os.fsdecode(first)):
         text = (line.decode("utf-8", "replace") for line in chain([first], lines))
-        yield _vectors(open_csv(text, "standard input", reads.label), reads)
+        yield _vectors(open_csv(text, "standard input", reads.label, reads.features), reads)
         return
     for line in chain([first], lines):
         name = os.fsdecode(line)
@@ -140,7 +140,7 @@ def _table(path: Path, reads: Reads) -> Iterator[Path | Iterator[Item]]:
     if path.suffix.lower() == ".parquet":
         table = open_parquet(path)
     else:
-        table = open_csv(lines_of(path), shown(path), reads.label)
+        table = open_csv(lines_of(path), shown(path), reads.label, reads.features)
     place = table.layout.path
     if place is not None:
         for number, row in enumerate(table.rows):

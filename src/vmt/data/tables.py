@@ -47,7 +47,7 @@ def read_csv(path: Path, label: str | None, wanted: Sequence[str]) -> Listing | 
     `label` is the column of the class names, None for "label"; a file without that column has no labels. Of a table
     that has all columns that are `wanted`, only those are read.
     """
-    layout, rows = opened_csv(lines_of(path), shown(path), label)
+    layout, rows = opened_csv(lines_of(path), shown(path), label, wanted)
     numbered = _numbered(path, layout, rows)
     if layout.path is not None:
         return _pictures(path, layout.header, numbered, layout.path, label)
@@ -63,7 +63,9 @@ class Layout:
     path: int | None  # the column with the paths of pictures, if there is one
 
 
-def opened_csv(lines: Iterator[str], name: str, label: str | None) -> tuple[Layout, Iterator[Row]]:
+def opened_csv(
+    lines: Iterator[str], name: str, label: str | None, wanted: Sequence[str] = ()
+) -> tuple[Layout, Iterator[Row]]:
     """What a CSV says of its rows, and these: those with anything in them, the cells without blanks around them."""
     first = next((line for line in lines if line.strip()), "").removeprefix("\ufeff")
 
@@ -79,7 +81,7 @@ def opened_csv(lines: Iterator[str], name: str, label: str | None) -> tuple[Layo
     head = next(rest, None)
     if head is None:
         raise InputError(f"{name} is empty: give it one row per sample.")
-    layout = layout_of(head, label, name)
+    layout = layout_of(head, label, name, wanted)
     return layout, rest if layout.named else chain([head], rest)
 
 
@@ -96,12 +98,15 @@ def lines_of(path: Path) -> Iterator[str]:
         ) from error
 
 
-def layout_of(row: Sequence[str], label: str | None, name: str) -> Layout:
-    """Only a CSV of pictures names files, and only one of vectors starts with numbers; any other has a header."""
+def layout_of(row: Sequence[str], label: str | None, name: str, wanted: Sequence[str] = ()) -> Layout:
+    """Only a CSV of pictures names files, and only one of vectors starts with numbers; any other has a header. One of
+    numbers, as pandas writes it for columns without names, is known by the columns that are asked for."""
     numbered = [f"column {i}" for i in range(1, len(row) + 1)]
     if Path(row[0]).suffix.lower() in SUFFIXES:
         return Layout(("path", LABEL, *numbered[2:])[: len(row)], False, 0)
-    if all(number(cell) is not None for cell in row):
+    counted = label in row and list(row) == [str(i) for i in range(len(row))]
+    asked_for = bool(wanted) and set(wanted) <= set(row)
+    if all(number(cell) is not None for cell in row) and not counted and not asked_for:
         return Layout(tuple(numbered), False, None)
     header = tuple(class_name(cell) for cell in row)
     refuse_repeated(header, name)
