@@ -72,6 +72,18 @@ def test_vectors_are_standardised_over_both_domains():
     assert preprocess.scale[2] == 1
 
 
+@pytest.mark.parametrize("unit", [1e-13, 1e-30])
+def test_vectors_in_a_small_unit_are_no_constants(unit: float):
+    a, b = domain(unit * RNG.normal(1, 1, (30, 2)), name="a"), domain(unit * RNG.normal(0, 1, (30, 2)), name="b")
+    out = preprocess_for(a, b)(torch.cat([a.x, b.x])).double()
+    torch.testing.assert_close(out.std(0, correction=0), torch.ones(2).double(), atol=1e-5, rtol=0)
+
+
+def test_vectors_too_small_to_scale_stay_finite():
+    tiny = domain(1e-41 * RNG.normal(0, 1, (30, 2)), name="tiny")
+    assert preprocess_for(tiny, tiny)(tiny.x).isfinite().all()
+
+
 def test_moments_in_slices_are_those_of_everything_at_once():
     width, far = 1000, 1e6
     arrays = RNG.normal(far, 1, (1300, width)), RNG.normal(far, 3, (900, width)).astype(np.float32)

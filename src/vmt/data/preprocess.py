@@ -18,6 +18,7 @@ from vmt.errors import InputError
 
 # Resizing works through a domain in slices, so that only the result is ever held in float32.
 SLICE = 4096
+SMALLEST = 1e-37  # a spread whose inverse a 32-bit number still holds
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def preprocess_for(source: Domain, target: Domain, size: tuple[int, int] | None 
 def _standardise(source: Domain, target: Domain) -> Preprocess:
     mean, std = moments(source.x, target.x)
     # Rounding leaves a trace of variance on a constant feature; dividing by it would amplify noise.
-    constant = std <= 1e-12 * mean.abs().clamp(min=1)
+    constant = (std <= 1e-12 * mean.abs()) | (std < SMALLEST)
     scale = torch.where(constant, 1.0, 1 / std)
     shift = -mean * scale
     return Preprocess(len(mean), None, tuple(scale.tolist()), tuple(shift.tolist()))
