@@ -9,6 +9,7 @@ from vmt.data import Task, domain, make_task
 from vmt.losses import BANDWIDTHS
 from vmt.method import Adam
 from vmt.nets import mlp
+from vmt.recipes import paper
 from vmt.train import Config, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -50,6 +51,14 @@ def test_mmd_is_the_biased_estimate_with_a_floor() -> None:
     ours = losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(t))
     assert float(ours) == pytest.approx(expected, abs=1e-6)
     assert float(losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(s))) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("name", ["mnist-svhn", "cifar-stl", "stl-cifar"])
+def test_dann_has_a_discriminator_on_every_task_of_the_paper(name: str) -> None:
+    """Also where VMT's λ_d is 0: without one, DANN is source only."""
+    discriminator, classifier = paper(name, "dann").build().updates()
+    assert discriminator.name == "discriminator"
+    assert {term.name: term.weight for term in classifier.terms if term.weight} == {"L_y": 1.0, "L_d": 0.01}
 
 
 @pytest.fixture

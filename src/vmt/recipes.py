@@ -95,6 +95,8 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
     if method in ("vada", "co_da") and task == "mnist-svhn":
         lambda_t = 0.01  # VADA collapses at VMT's 0.06
         settings["entropy"] = instance_norm
+    if method == "dann":
+        settings["lambda_d"] = 0.01  # VMT's 0 on CIFAR ↔ STL would leave nothing of DANN
     settings["lambda_t"] = lambda_t
     if weights.lambda_mix_t is not None:
         settings["lambda_mix_t"] = weights.lambda_mix_t
