@@ -27,7 +27,7 @@ def record_of(task: Task, method: Method, net: NetSpec, config: Config) -> dict[
         "method": method.name,
         "iterations": {phase.name: phase.iterations for phase in method.phases},
         "weights": {name: repr(term.weight) for name, term in terms.items() if is_plain(term.weight)},
-        "terms": {name: {"loss": name_of(term.loss), **settings_of(term.reads)} for name, term in terms.items()},
+        "terms": {name: {"loss": name_of(term.loss), **numbers_in(term.reads)} for name, term in terms.items()},
         "optimisers": {n: repr(update.optimiser) for n, update in updates.items() if is_plain(update.optimiser.lr)},
         "averages": {f"{n}/{each.into}": each.decay for n, update in updates.items() for each in update.averages},
         "events": {phase.name: [event.every for event in phase.events] for phase in method.phases},
@@ -39,15 +39,15 @@ def record_of(task: Task, method: Method, net: NetSpec, config: Config) -> dict[
     }
 
 
-def settings_of(described: Any) -> dict[str, float | None]:
+def numbers_in(described: Any) -> dict[str, float | None]:
     """The numbers in the description of what a term reads: VAT's radius and ξ, the mix's α."""
     if isinstance(described, tuple):
-        return {name: value for each in described for name, value in settings_of(each).items()}
+        return {name: value for each in described for name, value in numbers_in(each).items()}
     found: dict[str, float | None] = {}
     for field in fields(described) if is_dataclass(described) else ():
         value = getattr(described, field.name)
         if not (value is None or isinstance(value, int | float)):
-            found |= settings_of(value)
+            found |= numbers_in(value)
         elif not isinstance(described, View):
             found[field.name] = value
     return found

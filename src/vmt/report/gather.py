@@ -15,8 +15,8 @@ from vmt.report.curves import charts_for, curves_of, thinned
 from vmt.report.records import Record, find_runs, in_order, names_of, read_record, status_of
 from vmt.report.signs import signs_of
 from vmt.report.study import Options, Watcher, study
-from vmt.report.tables import settings_of, shares_of
-from vmt.report.verdict import accuracy_of, against, judge_run, whole
+from vmt.report.tables import settings_tables, shares_of
+from vmt.report.verdict import accuracy_of, against, judge_all, judge_run
 from vmt.run import DataSpec
 
 # What keeps a page of many runs small: bytes of pictures, points of curves, both over all runs.
@@ -90,14 +90,14 @@ def page_data(runs: Sequence[Record], tasks: list[dict[str, Any]], details: Sequ
                 "curves": {key: thinned(series, each) for key, series in found.items()},
                 "phases": phase_changes(run.log),
                 "shares": shares_of(run, detail.pop("shares", None)),
-                "settings": settings_of(run),
+                "settings": settings_tables(run),
                 **detail,
             }
         )
     adapted = [i for i, run in enumerate(runs) if run.kind == "adapted"]
     return {
         "version": vmt.__version__,
-        "verdict": whole(runs, judged),
+        "verdict": judge_all(runs, judged),
         "charts": charts_for(every, classes.pop() if len(classes) == 1 else None),
         "tasks": tasks,
         "runs": shown,

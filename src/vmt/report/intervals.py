@@ -2,14 +2,14 @@
 
 from math import sqrt
 
-Z95 = 1.959963984540054
+Z = 1.959963984540054  # of 95 %
 
 
-def wilson(share: float, samples: int, z: float = Z95) -> tuple[float, float]:
+def wilson(share: float, samples: int) -> tuple[float, float]:
     """Wilson's interval of a binomial share: honest near 0 and 1, where share ± error is not."""
     if samples < 1:
         return 0.0, 1.0
-    weight = z * z / samples
+    weight = Z * Z / samples
     centre = (share + weight / 2) / (1 + weight)
     half = sqrt(share * (1 - share) * weight + weight * weight / 4) / (1 + weight)
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))

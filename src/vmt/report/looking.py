@@ -36,7 +36,7 @@ class Seen:
     hidden: Floats
 
 
-def network_of(run: Record, task: Task, device: str, nets: Sequence[str] = ()) -> tuple[Staged, str]:
+def trained_network(run: Record, task: Task, device: str, nets: Sequence[str] = ()) -> tuple[Staged, str]:
     """The network of a run, and where it is from: its model or, while it is not finished, its last checkpoint. Of the
     functions that build one, only those among ``nets`` are imported."""
     recipe = run.spec.recipe

@@ -13,6 +13,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from vmt.report.verdict import points
+
 SCRIPTS = ("core.js", "curves.js", "classes.js", "map.js", "gallery.js", "main.js")
 GENERATOR = "vmt report"
 MARKS = {"good": "✓", "watch": "!", "bad": "✗", "unknown": "?"}
@@ -63,7 +65,7 @@ def row(i: int, run: Mapping[str, Any], chosen: bool) -> str:
     name, status = escape(run["name"]), run["status"]["kind"]
     accuracy, gain = run["accuracy"], run["gain"]
     measured = "no labels" if accuracy is None else f"<b>{share(accuracy['value'])}</b> {span(accuracy)}"
-    gained = "–" if gain is None else f"<b>{signed(gain['value'])}</b> {span(gain, signed)}"
+    gained = "–" if gain is None else f"<b>{points(gain['value'])}</b> {span(gain, points)}"
     return f"""<tr data-run="{i}">
 <td><label class="show"><input type="checkbox" class="show-run" value="{i}" checked>
 <svg class="swatch" viewBox="0 0 28 8" aria-hidden="true"><path class="line c{i % 10} d{i % 6}" d="M0 4H28"/></svg>
@@ -82,10 +84,6 @@ def row(i: int, run: Mapping[str, Any], chosen: bool) -> str:
 
 def share(value: float) -> str:
     return f"{100 * value:.1f}&nbsp;%"
-
-
-def signed(value: float) -> str:
-    return f"{100 * value:+.1f}".replace("-", "−")
 
 
 def span(found: Mapping[str, float], written: Any = lambda value: f"{100 * value:.1f}") -> str:

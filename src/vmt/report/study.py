@@ -10,7 +10,7 @@ import torch
 from vmt.data import Domain, Task
 from vmt.environment import fingerprint
 from vmt.errors import InputError
-from vmt.report.looking import Seen, flat_map, look, mixing, network_of
+from vmt.report.looking import Seen, flat_map, look, mixing, trained_network
 from vmt.report.pictures import Indices, drawn, extremes, sheet_of
 from vmt.report.records import Record
 from vmt.report.tables import confusion_of, sureness_of
@@ -117,7 +117,7 @@ def views(
 ) -> Views | str:
     """What a run's network says about source and target; a sentence where there is none."""
     try:
-        network, origin = network_of(run, task, options.device, options.nets)
+        network, origin = trained_network(run, task, options.device, options.nets)
     except InputError as error:
         watch.advance(len(source) + len(target))
         return f"No pictures, map or confusion matrix for this run: {str(error).rstrip('.')}."

@@ -49,7 +49,7 @@ def sureness_of(confidence: NDArray[np.float32], right: NDArray[np.bool_] | None
     return rows
 
 
-def settings_of(run: Record) -> dict[str, list[list[str]]]:
+def settings_tables(run: Record) -> dict[str, list[list[str]]]:
     """What the run was asked for, and where it was made, as rows of text."""
     recipe = asdict(run.spec.recipe)
     config = recipe.pop("config")

@@ -148,7 +148,7 @@ def over_seeds(runs: Sequence[Record]) -> list[str]:
     ]
 
 
-def whole(runs: Sequence[Record], judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def judge_all(runs: Sequence[Record], judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The head of the page: of the one adapted run, or of all of them together."""
     adapted = [i for i, run in enumerate(runs) if run.kind == "adapted"] or list(range(len(runs)))
     notes = over_seeds(runs)
