@@ -15,7 +15,8 @@ COLOURS = ("#64748b", "#2563eb", "#059669", "#d97706", "#db2777", "#7c3aed", "#b
 
 def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
     """Accuracy above, loss parts below, over iterations; a line where a phase begins."""
-    figure, (top, bottom) = _figure(2, title)
+    figure = new_figure((7.5, 6), title)
+    top, bottom = figure.subplots(2, 1, sharex=True)
     looked = [r for r in records if "target" in r]
     for name, colour in (("target", COLOURS[1]), ("source", COLOURS[3])):
         points = [(r["step"], 100 * r[name]["accuracy"]) for r in looked if r[name] and r[name]["accuracy"] is not None]
@@ -35,6 +36,7 @@ def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
             axes.axvline(step, color=MUTED, linestyle=":", linewidth=1)
         top.text(step, 3, f" {phase}", color=MUTED, fontsize=8)
     for axes in (top, bottom):
+        plain_axes(axes)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=8, ncols=2)
     _save(figure, path)
@@ -42,7 +44,8 @@ def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
 
 def draw_comparison(runs: Mapping[str, Sequence[Record]], bars: Mapping[str, float], path: Path, title: str) -> None:
     """Target accuracy of several runs over iterations, and where each system ended."""
-    figure, (left, right) = _figure(2, title, across=True)
+    figure = new_figure((9, 3.6), title)
+    left, right = figure.subplots(1, 2)
     colour_of = dict(zip(bars, COLOURS, strict=False))
     for name, records in runs.items():
         # A run of two phases has the colour of its first bar.
@@ -64,6 +67,8 @@ def draw_comparison(runs: Mapping[str, Sequence[Record]], bars: Mapping[str, flo
     right.set_xlabel("target test accuracy (%)")
     for place, value in zip(places, bars.values(), strict=True):
         right.text(100 * value + 1.5, place, f"{100 * value:.1f}", va="center", color=INK, fontsize=9)
+    for axes in (left, right):
+        plain_axes(axes)
     _save(figure, path)
 
 
@@ -72,18 +77,15 @@ def phase_changes(records: Sequence[Record]) -> list[tuple[int, str]]:
     return [(int(a["step"]), str(b.get("phase"))) for a, b in pairwise(records) if a.get("phase") != b.get("phase")]
 
 
-def _figure(panels: int, title: str, across: bool = False) -> tuple[Any, Any]:
+def new_figure(size: tuple[float, float], title: str) -> Any:
     # Without pyplot: no global state, no display, safe in threads.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 3.6) if across else (7.5, 6), layout="constrained", facecolor="white")
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, panels) if across else figure.subplots(panels, 1, sharex=True)
     figure.suptitle(title, color=INK, fontsize=11)
-    for each in axes:
-        plain_axes(each)
-    return figure, axes
+    return figure
 
 
 def plain_axes(axes: Any, labelsize: int = 8) -> None:

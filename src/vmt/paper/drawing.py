@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.errors import InputError
-from vmt.figures import COLOURS, GRID, INK, MUTED, plain_axes
+from vmt.figures import COLOURS, GRID, INK, MUTED, new_figure, plain_axes
 from vmt.paper.figures import Cloud, Curve
 from vmt.train.checkpoint import write_atomically, writing
 
@@ -110,17 +110,6 @@ def draw_over_time(curves: Mapping[str, Sequence[Curve]], title: str, out: Path)
         plain_axes(axes)
     left.legend(frameon=False, fontsize=8, loc="lower right")
     return save(figure, out)
-
-
-def new_figure(size: tuple[float, float], title: str) -> Any:
-    # Without pyplot: no global state, no display, safe in threads.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, color=INK, fontsize=11)
-    return figure
 
 
 def frame(axes: Any, empty: bool) -> None:
