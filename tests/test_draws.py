@@ -187,6 +187,14 @@ def test_beta_moments(alpha: float) -> None:
         assert abs(below - quantile) < 0.008
 
 
+@pytest.mark.parametrize("alpha", [0.2, 50.0, 1000.0])
+def test_beta_has_no_outliers(alpha: float) -> None:
+    """Where α is large, all λ are near ½."""
+    lam = draws(5).beta("λ", alpha, 100_000).double().numpy()
+    assert lam.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.02)
+    assert stats.beta(alpha, alpha).cdf(lam.min()) > 1e-8
+
+
 def test_the_hash_is_splitmix64() -> None:
     """The first outputs of the published generator for seed 1234567."""
     golden = 0x9E3779B97F4A7C15

@@ -22,6 +22,7 @@ from vmt.launch import can_launch, early
 
 GOLDEN = 0x9E3779B97F4A7C15
 BETA_TABLE = 1 << 12
+SMALLEST_UNIFORM = 2.0**-24
 # A GPU compares so many values with one another in one small kernel. That work grows with the square of their number.
 FEW = 1024
 
@@ -142,11 +143,10 @@ def multiples(n: int, device: str) -> Tensor:
 
 
 def beta_quantiles(alpha: float, device: str) -> Tensor:
-    return torch.as_tensor(
-        betaincinv(alpha, alpha, torch.linspace(0, 1, BETA_TABLE + 1, dtype=torch.float64).numpy()),
-        dtype=torch.float32,
-        device=device,
-    )
+    at = torch.linspace(0, 1, BETA_TABLE + 1, dtype=torch.float64)
+    # Those of 0 and 1 are 0 and 1, far from all others where α is large, and a uniform number never comes so near.
+    at = at.clamp(SMALLEST_UNIFORM, 1 - SMALLEST_UNIFORM)
+    return torch.as_tensor(betaincinv(alpha, alpha, at.numpy()), dtype=torch.float32, device=device)
 
 
 def random_bits_in_torch(step: Tensor, key: Tensor, places: Tensor, frozen: bool) -> Tensor:
