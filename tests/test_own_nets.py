@@ -94,6 +94,7 @@ def test_train_resume_load_predict_evaluate_export(here: Path, capsys: pytest.Ca
     done = vmt("train", "--source", source, "--target", target, "--out", run, "--net", "module:mine.nets.make", *FLAGS)
     assert done.returncode == 0, done.stderr
     assert "network: mine.nets:make" in done.stdout
+    assert f"vmt report {run} -o report.html --net mine.nets:make" in done.stdout
     finished = tensors(run / "model.safetensors")
     # Nothing is imported because a file says so, and the sentence says what to add.
     for command in (

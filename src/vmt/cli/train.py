@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     spec, task, out = go_on(arguments) if resuming else begin(arguments)
     with closing(Progress()) as progress:  # or a bar would be drawn over the sentence that ends a run
         summary = execute(spec, task, out, resuming, progress)
-    print(sentence(summary, measured_on(spec, task)), file=STDOUT)
+    print(sentence(summary, measured_on(spec, task), factory_name(spec.recipe.net)), file=STDOUT)
     if arguments.json:
         print(json.dumps(summary), file=STDOUT)
     return 0 if summary["finished"] or summary["given_up"] else 130
@@ -123,11 +123,12 @@ def measured_on(spec: RunSpec, task: Task) -> str:
     return "the labelled samples of the target, as there is no --target-test"
 
 
-def sentence(summary: dict[str, Any], where: str) -> str:
+def sentence(summary: dict[str, Any], where: str, own_net: str | None) -> str:
     """What came of a run, in words."""
     folder = shlex.quote(summary["run"])  # to be copied into a shell
+    named = "" if own_net is None else f" --net {shlex.quote(own_net)}"
     if not summary["finished"] and not summary["given_up"]:
-        return f"Interrupted at iteration {summary['iterations']}; go on with: vmt train --resume {folder}"
+        return f"Interrupted at iteration {summary['iterations']}; go on with: vmt train --resume {folder}{named}"
     measured = {name: accuracy for name, accuracy in summary["phases"].items() if accuracy is not None}
     lines = [f"{name}: {accuracy:.2%} on {where}" for name, accuracy in measured.items()]
     if summary["collapsed"]:
@@ -135,5 +136,5 @@ def sentence(summary: dict[str, Any], where: str) -> str:
     if best := summary["best"]:
         lines.append(f"The best model by {best['by']}, of iteration {best['step']}, is {summary['run']}/{BEST}.")
     lines.append(f"Model, log and curves are in {summary['run']} ({summary['seconds']:.0f} s of training).")
-    lines.append(f"See whether it worked: vmt report {folder} -o report.html")
+    lines.append(f"See whether it worked: vmt report {folder} -o report.html{named}")
     return "\n".join(lines)
