@@ -52,7 +52,7 @@ def test_python_blocks_run_in_order(
     """With a few iterations in place of what a reader waits for."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("vmt.data.load_task", small_task)
-    monkeypatch.setattr("vmt.api.DEFAULT_ITERATIONS", 2)
+    monkeypatch.setattr("vmt.defaults.LONGEST", 2)
     namespace = what_a_reader_brings()
     for block in blocks(page, "python"):
         short = re.sub(r"\b(iterations|interval)=[\d_]+", r"\1=2", block)

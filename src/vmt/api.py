@@ -18,7 +18,7 @@ from vmt.data.checks import check_digits
 from vmt.data.convert import labelled_part
 from vmt.data.frames import in_order_of
 from vmt.data.labels import classes_in, numbered
-from vmt.defaults import LONGEST, defaults_for, looks_for
+from vmt.defaults import defaults_for, looks_for
 from vmt.errors import InputError, whole
 from vmt.method import Method
 from vmt.model import Model
@@ -31,8 +31,6 @@ from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
 from vmt.train.setting import sample_shape
 from vmt.wording import perhaps
-
-DEFAULT_ITERATIONS = LONGEST
 
 
 def adapt(
@@ -120,7 +118,7 @@ def adapt(
     check_arguments(method, out, resume, asked, dirt_t)
     iterations = None if iterations is None else whole(iterations, "iterations")
     task = task_of(source, target, target_test, target_labels, classes)
-    chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device, DEFAULT_ITERATIONS)
+    chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device)
     if isinstance(method, str):
         wanted = chosen if iterations is None else dataclasses.replace(chosen, iterations=iterations)
         method = changed(wanted.recipe(method, dirt_t), asked).build()

@@ -57,7 +57,7 @@ def looks_for(iterations: int) -> int:
     return max(1, min(500, iterations // 6))
 
 
-def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longest: int = LONGEST) -> Defaults:
+def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> Defaults:
     """Settings for samples of a shape, (features,) or (channels, height, width), of which a domain has so many.
 
     Those of vectors were chosen on small tasks made for it (docs/own-data.md); the weights for images are the paper's.
@@ -68,7 +68,7 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longe
     """
 
     def length(least: int) -> int:
-        return min(longest, max(least, EPOCHS * samples // Config.batch_size))
+        return min(LONGEST, max(least, EPOCHS * samples // Config.batch_size))
 
     if len(shape) == 1:
         radius = VECTOR_RADIUS * math.sqrt(shape[0])
@@ -76,4 +76,4 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto", longe
     radius = RADIUS * math.sqrt(math.prod(shape) / VALUES)
     if torch_device(device).type == "cpu":
         return Defaults("tiny", 1e-2, 1.0, 1e-2, WARM_UP, radius, 3e-3, length(CPU_ITERATIONS))
-    return Defaults("small", 1e-2, 1.0, 1e-2, WARM_UP, radius, 1e-3, longest)
+    return Defaults("small", 1e-2, 1.0, 1e-2, WARM_UP, radius, 1e-3, LONGEST)
