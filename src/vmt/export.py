@@ -213,16 +213,14 @@ def compared(model: Model, probabilities: Any, parts: Sequence[Any]) -> Parity:
 
 def parts_of(samples: Any) -> list[Any]:
     """The arrays of an iterator, or at most a thousand samples of one array, evenly spaced."""
-    parts = [part for part in samples if len(part)] if isinstance(samples, Iterator) else some(samples)
+    if not isinstance(samples, Iterator):
+        samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
+        count = min(len(samples), MOST_CHECKED)
+        samples = [samples[np.arange(count) * len(samples) // max(count, 1)]]
+    parts = [part for part in samples if len(part)]
     if not parts:
         raise InputError("there are no samples to compare on: give one or more.")
     return parts
-
-
-def some(samples: Any) -> list[Any]:
-    samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
-    count = min(len(samples), MOST_CHECKED)
-    return [samples[np.arange(count) * len(samples) // count]] if count else []
 
 
 def random_samples(preprocess: Preprocess, count: int = 64) -> NDArray[Any]:

@@ -204,13 +204,8 @@ def found_again(data: DataSpec, begun_in: Path) -> DataSpec:
             return path
         return str(begun_in / path)
 
-    return replace(
-        data,
-        data=found(data.data),
-        source=found(data.source),
-        target=found(data.target),
-        target_test=found(data.target_test),
-    )
+    places: dict[str, Any] = {n: found(getattr(data, n)) for n in ("data", "source", "target", "target_test")}
+    return replace(data, **places)
 
 
 def check_same_run(spec: RunSpec, asked: Mapping[str, Any]) -> None:
