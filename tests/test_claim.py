@@ -77,6 +77,13 @@ def test_a_file_cannot_be_claimed(tmp_path: Path) -> None:
         pass
 
 
+def test_a_folder_whose_checkpoints_could_not_be_opened_again(tmp_path: Path) -> None:
+    folder = tmp_path / "caf\udce9"  # how Python has a byte that is no UTF-8
+    with pytest.raises(vmt.InputError, match="not UTF-8"), claimed(folder):
+        pass
+    assert not folder.exists()
+
+
 def test_a_folder_has_one_writer_among_the_threads_of_a_process(tmp_path: Path) -> None:
     """Or the second would begin the same run anew when the first has come to its end."""
     refused: list[str] = []

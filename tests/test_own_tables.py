@@ -194,6 +194,16 @@ def test_parquet_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_own(path)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_parquet_by_a_name_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9.parquet"
+    path.touch()
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_own(path)
+    with pytest.raises(InputError, match="not UTF-8"):
+        open_parquet(path)
+
+
 def test_numpy_files(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     np.save(tmp_path / "target.npy", x)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -175,6 +176,13 @@ def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
     assert data["verdict"]["headline"] == "Nothing has been measured yet."
     assert data["charts"] == []
     assert "unfinished" in page
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = fabricate(tmp_path / "run").rename(tmp_path / "caf\udce9")
+    assert main(["report", str(folder), "-o", str(tmp_path / "r.html"), "--map", "none"]) == 0
+    assert r"caf\udce9" in (tmp_path / "r.html").read_text("utf-8")
 
 
 def test_ten_thousand_pictures_fit_in_five_megabytes(tmp_path: Path) -> None:

@@ -76,6 +76,11 @@ def shown(text: Path | str) -> str:
     return str(text).encode("utf-8", "backslashreplace").decode()
 
 
+def is_text(path: Path) -> bool:
+    """Whether a name can be given to libraries that know only text."""
+    return shown(path) == str(path)
+
+
 def few(names: list[str], most: int = 3) -> str:
     """The first few of many."""
     rest = len(names) - most

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files import few, open_text, shown
+from vmt.data.files import few, is_text, open_text, shown
 from vmt.data.folders import SUFFIXES, Listing
 from vmt.data.labels import class_name
 from vmt.errors import InputError
@@ -142,6 +142,8 @@ def read_parquet(path: Path, label: str | None, wanted: Sequence[str]) -> Vector
 
 def parquet_reader(path: Path) -> tuple[Any, Any]:
     """The packages pyarrow and pyarrow.parquet."""
+    if not is_text(path):
+        raise InputError(f"{shown(path)} has a name that is not UTF-8, which pyarrow cannot open: rename it.")
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:

@@ -13,6 +13,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from vmt.data.files import shown
 from vmt.report.verdict import points
 
 SCRIPTS = ("core.js", "curves.js", "classes.js", "map.js", "gallery.js", "main.js")
@@ -40,7 +41,7 @@ def render(data: Mapping[str, Any]) -> str:
         "version": escape(str(data["version"])),
     }
     # One pass, so that nothing that is put in is looked at again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("page.html"))
+    return shown(re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("page.html")))
 
 
 def asset(name: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from vmt.data.files import is_text, shown
 from vmt.errors import InputError
 from vmt.train.checkpoint import writing
 
@@ -27,6 +28,8 @@ def claimed(folder: Path) -> Iterator[None]:
     The system takes the claim back when the process ends, however it ends, so nothing is ever left locked; the file
     that is locked stays.
     """
+    if not is_text(folder):  # checkpoints would be written there, but safetensors could not open them again
+        raise InputError(f"the folder {shown(folder)} has a name that is not UTF-8: give --out another.")
     key = folder.resolve()
     if key in held:
         if held[key] != threading.get_ident():
