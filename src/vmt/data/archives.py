@@ -4,8 +4,6 @@ Only the contents of regular files are written, into a fresh folder beside the d
 hand: no links, no devices, no owners or modes out of the archive. What is complete then moves into place.
 """
 
-from __future__ import annotations
-
 import tarfile
 import tempfile
 import zipfile

@@ -1,7 +1,5 @@
 """Readers of the benchmark files as their publishers offer them. Every failure names the file."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import math

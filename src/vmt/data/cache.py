@@ -1,7 +1,5 @@
 """Results that are slow to compute, kept in the user's cache folder."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

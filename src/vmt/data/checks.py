@@ -1,7 +1,5 @@
 """Is this a pair of domains one can adapt between? Refuses with the remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

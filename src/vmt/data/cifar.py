@@ -1,7 +1,5 @@
 """CIFAR-10 as published: pickled batches, which are read without running what a pickle may carry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From a user's arrays to a domain: every layout and type that can mean only one thing, and no other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 

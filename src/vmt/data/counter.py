@@ -4,8 +4,6 @@ Whoever draws them, in whatever order and in however many processes, gets the sa
 own: SplitMix64, started from a hash of seed, stream and index.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Datasets and loaders of torch as domains: read once, held in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

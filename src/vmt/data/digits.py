@@ -1,7 +1,5 @@
 """The default task, which needs no download: digits drawn with text fonts, and real scanned handwriting."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One domain: samples, perhaps labelled, in the one layout the rest of the library relies on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -38,19 +36,19 @@ class Domain:
     def is_images(self) -> bool:
         return self.x.ndim == 4
 
-    def to(self, device: torch.device | str) -> Domain:
+    def to(self, device: torch.device | str) -> "Domain":
         y = None if self.y is None else self.y.to(device)
         return replace(self, x=self.x.to(device), y=y)
 
-    def subset(self, indices: Tensor) -> Domain:
+    def subset(self, indices: Tensor) -> "Domain":
         indices = indices.to(self.x.device)
         y = None if self.y is None else self.y[indices]
         return replace(self, x=self.x[indices], y=y)
 
-    def without_labels(self) -> Domain:
+    def without_labels(self) -> "Domain":
         return replace(self, y=None)
 
-    def split(self, fraction: float, seed: int) -> tuple[Domain, Domain]:
+    def split(self, fraction: float, seed: int) -> "tuple[Domain, Domain]":
         """Two disjoint domains ``(kept, held_out)`` in the original order; ``held_out`` has about `fraction`.
 
         With labels, the fraction is taken of every class; a class of two samples or more is in both parts.

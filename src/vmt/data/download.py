@@ -1,7 +1,5 @@
 """Files fetched over HTTP: from the first mirror that has them, resumed where they broke off, checked, then renamed."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import time

@@ -5,8 +5,6 @@ orientation, colours of ink and background and amount of blur, made to resemble 
 clutter; a soft gradient, now and then the edge of a second surface, and a little noise stand for the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cache

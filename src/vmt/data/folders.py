@@ -1,7 +1,5 @@
 """Folders of pictures: one subfolder per class, or one heap without labels."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """The text fonts that ship with matplotlib, to draw digits with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from PIL import ImageFont

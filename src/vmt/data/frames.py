@@ -1,7 +1,5 @@
 """Data frames, of pandas or polars: columns with names, found by them. Neither package is imported."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

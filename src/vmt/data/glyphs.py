@@ -1,7 +1,5 @@
 """The ten digits of many fonts as pictures, for drawing numbers."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Labels that are names instead of numbers, in arrays, lists and columns of data frames."""
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -23,10 +21,10 @@ def class_name(text: str) -> str:
     return unicodedata.normalize("NFC", shown(text)).strip()
 
 
-def in_order(names: Iterable[str]) -> tuple[str, ...]:
+def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     """Each name once, sorted; 10 comes after 9 where all of them are numbers.
 
-    >>> in_order(["bee", "ant", "bee"]), in_order(["10", "9"])
+    >>> sorted_names(["bee", "ant", "bee"]), sorted_names(["10", "9"])
     (('ant', 'bee'), ('9', '10'))
     """
     found = {class_name(name) for name in names}
@@ -62,7 +60,7 @@ def is_missing(value: Any) -> bool:
 def classes_in(y: Any) -> tuple[str, ...] | None:
     """The classes that labels name; None where they are numbers."""
     names = names_in(y)
-    return None if names is None else in_order(name for name in names if name)
+    return None if names is None else sorted_names(name for name in names if name)
 
 
 def numbered(y: Any, classes: Sequence[str] | None, name: str, partly: bool = False) -> Any:
@@ -75,7 +73,7 @@ def numbered(y: Any, classes: Sequence[str] | None, name: str, partly: bool = Fa
     found: NDArray[np.int64] = np.array([number.get(label, -1) for label in names], np.int64)
     if "" in names and not partly:
         raise InputError(f"sample {names.index('')} of {name} has no label: add it, or remove the sample.")
-    if strange := in_order({label for label in names if label not in number} - set(UNKNOWN if partly else ())):
+    if strange := sorted_names({label for label in names if label not in number} - set(UNKNOWN if partly else ())):
         known = few(list(number), 10) if number else "the source numbers them"
         raise InputError(f"{name} has the label {strange[0]!r}, which is none of the classes ({known}): correct it.")
     return found

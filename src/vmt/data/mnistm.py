@@ -7,8 +7,6 @@ NumPy guarantees never to change. The stream of a split starts from ``SeedSequen
 crop. The upper 32 bits ``u`` of a word choose among n as ``u·n >> 32``. Photographs are sorted by file name.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path

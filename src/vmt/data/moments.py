@@ -1,7 +1,5 @@
 """Mean and spread of columns, without a second copy of them in memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

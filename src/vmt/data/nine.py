@@ -1,7 +1,5 @@
 """The nine classes that CIFAR-10 and STL-10 share: frog and monkey are left out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

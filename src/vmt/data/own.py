@@ -1,7 +1,5 @@
 """From a person's own files to a task, or to one domain, with the names of the classes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +13,7 @@ from vmt.data.checks import check_digits
 from vmt.data.convert import domain
 from vmt.data.domain import Domain
 from vmt.data.files import few, kind_of
-from vmt.data.labels import class_name, in_order
+from vmt.data.labels import class_name, sorted_names
 from vmt.data.parts import Part, Reading, read_parts
 from vmt.data.tables import LABEL, TABLES, columns_of
 from vmt.data.task import Task, make_task
@@ -78,7 +76,7 @@ def read_own(
         return Own(domain(part.x, name=part.name, features=part.features), (), notes, None)
     names = tuple(classes) if classes else class_names(_known(part))
     labels = np.full(len(part.x), -1, np.int64)
-    labels[~unknown] = numbered(_known(part), names)
+    labels[~unknown] = class_numbers(_known(part), names)
     notes += _by_position(part, names)
     own = domain(part.x, None if unknown.any() else labels, name=part.name, features=part.features)
     return Own(own, names or tuple(str(k) for k in range(int(labels.max()) + 1)), notes, labels)
@@ -160,10 +158,10 @@ def class_names(part: Part) -> tuple[str, ...] | None:
     assert part.y is not None
     if not _is_names(part.y):
         return None
-    return in_order(part.y.tolist())
+    return sorted_names(part.y.tolist())
 
 
-def numbered(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
+def class_numbers(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
     """Labels as numbers of the classes."""
     y = part.y
     assert y is not None
@@ -218,7 +216,7 @@ def _labelled(part: Part, names: tuple[str, ...] | None) -> Domain | None:
 def _domain(part: Part, names: tuple[str, ...] | None) -> Domain:
     """All samples of a part, with labels only where each has one."""
     whole = part.y is not None and not _unknown(part.y).any()
-    return domain(part.x, numbered(part, names) if whole else None, name=part.name, features=part.features)
+    return domain(part.x, class_numbers(part, names) if whole else None, name=part.name, features=part.features)
 
 
 def _known(part: Part) -> Part:

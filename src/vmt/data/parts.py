@@ -3,8 +3,6 @@
 Files of pictures are decoded only when all parts of the data are known, because they must agree in size and channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A pickle is a program: it may name any function of any module and have it called
 plain arrays need stands for an inert class or function of this module, and every other name ends the reading.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import pickle

@@ -1,7 +1,5 @@
 """One picture, whatever its size and mode, as bytes of one size."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From stored values to what the network sees."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -67,7 +65,7 @@ class Preprocess:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Preprocess:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Preprocess":
         try:
             size = values["size"]
             return cls(

@@ -1,7 +1,5 @@
 """Which of the usual value ranges the images of a domain are in."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

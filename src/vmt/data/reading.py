@@ -1,7 +1,5 @@
 """Many pictures at once: in threads, with progress, the damaged ones left out, and kept for the next time."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections import deque
@@ -96,7 +94,7 @@ def _each(work: Callable[[Path], T], listing: Listing, progress: bool) -> Iterat
     # Pillow warns of sizes and oddities that are dealt with here.
     with bar, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _, result in in_order(work, listing.files):
+        for _, result in in_threads(work, listing.files):
             yield result
             bar.update()
 
@@ -114,7 +112,7 @@ def progress_bar(total: int | None, what: str, unit: str, wanted: bool) -> Any:
     )
 
 
-def in_order(work: Callable[[Path], T], paths: Iterable[Path]) -> Iterator[tuple[Path, T | str]]:
+def in_threads(work: Callable[[Path], T], paths: Iterable[Path]) -> Iterator[tuple[Path, T | str]]:
     """Every picture, and what `work` makes of it or a word for its fault. Threads work no more than AHEAD of what is
     asked for."""
     waiting: deque[tuple[Path, Future[T | str]]] = deque()

@@ -1,7 +1,5 @@
 """Arrays and tables a few rows at a time, so that a file may be larger than memory."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 from collections.abc import Iterator, Sequence

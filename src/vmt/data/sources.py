@@ -1,7 +1,5 @@
 """Where the published files can be had, and their checksums."""
 
-from __future__ import annotations
-
 from vmt.data.cifar import ARCHIVE as CIFAR_ARCHIVE
 from vmt.data.download import Remote
 from vmt.data.mnistm import PHOTOGRAPHS_ARCHIVE

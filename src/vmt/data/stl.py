@@ -1,7 +1,5 @@
 """STL-10's labelled images at 32×32: from the official 96×96 files, or from a copy that is already small."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

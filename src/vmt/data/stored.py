@@ -1,7 +1,5 @@
 """Sets that this package builds: written aside, renamed when complete, and read back with how they were made."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

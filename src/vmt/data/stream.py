@@ -1,7 +1,5 @@
 """Samples to predict on, from files, folders, lists and standard input: a batch at a time, whatever their number."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from vmt.data.folders import SUFFIXES, walk
 from vmt.data.pictures import decode
 from vmt.data.preprocess import Preprocess
 from vmt.data.ranges import BYTES, UNIT
-from vmt.data.reading import in_order
+from vmt.data.reading import in_threads
 from vmt.data.rows import Table, array_rows, open_csv, open_parquet
 from vmt.data.tables import TABLES, lines_of
 from vmt.errors import InputError
@@ -159,7 +157,7 @@ def _pictures(paths: Iterator[Path], reads: Reads) -> Iterator[Item]:
     assert size is not None
     files: list[str] = []
     pixels: list[NDArray[np.uint8]] = []
-    for path, result in in_order(lambda path: decode(path, size, channels), paths):
+    for path, result in in_threads(lambda path: decode(path, size, channels), paths):
         if isinstance(result, str):
             yield Fault(shown(path), result)
             continue

@@ -3,8 +3,6 @@
 It is a re-creation and called so wherever it is named: in its files and in the name of its domain.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

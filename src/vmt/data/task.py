@@ -1,9 +1,8 @@
 """A task: a pair of domains with what is held out of them, ready for the network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -29,15 +28,9 @@ class Task:
     preprocess: Preprocess
     target_labelled: Domain | None = None  # the part of the target whose labels may be trained on
 
-    def to(self, device: torch.device | str) -> Task:
-        return replace(
-            self,
-            source=self.source.to(device),
-            source_test=None if self.source_test is None else self.source_test.to(device),
-            target=self.target.to(device),
-            target_test=None if self.target_test is None else self.target_test.to(device),
-            target_labelled=None if self.target_labelled is None else self.target_labelled.to(device),
-        )
+    def to(self, device: torch.device | str) -> "Task":
+        moved: dict[str, Any] = {name: p.to(device) for name, p in vars(self).items() if isinstance(p, Domain)}
+        return replace(self, **moved)
 
 
 def make_task(
@@ -65,12 +58,9 @@ def make_task(
     """
     names = _class_names(classes)
     count = check_pair(source, target, len(names) or None)
-    if source_test is not None:
-        check_held_out(source_test, source, count)
-    if target_test is not None:
-        check_held_out(target_test, target, count)
-    if target_labelled is not None:
-        check_held_out(target_labelled, target, count)
+    for part, whole in ((source_test, source), (target_test, target), (target_labelled, target)):
+        if part is not None:
+            check_held_out(part, whole, count)
     if source_test is None:
         source, held_out = source.split(HELD_OUT_FRACTION, HELD_OUT_SEED)
         source_test = replace(held_out, name=f"{source.name} held out")

@@ -1,7 +1,5 @@
 """USPS as LIBSVM's collection offers it: bzip2-packed text, one scanned digit of 16×16 values in −1–1 per line."""
 
-from __future__ import annotations
-
 import bz2
 from pathlib import Path
 
