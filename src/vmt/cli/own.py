@@ -1,6 +1,5 @@
 """Data of one's own on the command line: what is read, what is chosen for it, and one line about each choice."""
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from vmt.methods import METHODS, dirt_t
 from vmt.names import KINDS
 from vmt.recipes import Recipe
 from vmt.run import DataSpec
+from vmt.settings import parameters
 from vmt.train.config import Config
 from vmt.train.progress import STDOUT
 from vmt.train.setting import sample_shape
@@ -85,7 +85,7 @@ def doubts(task: Task) -> Iterator[str]:
 
 def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     """What a run will do, a line each, with the flags that change it."""
-    defaults = {name: p.default for name, p in inspect.signature(METHODS[recipe.method]).parameters.items()}
+    defaults = parameters(METHODS[recipe.method])
     used = {**defaults, **recipe.settings}
     shape = "×".join(str(side) for side in sample_shape(task))
     yield f"classes: {len(task.classes)}, {', '.join(task.classes[:8])}{', …' if len(task.classes) > 8 else ''}"
@@ -106,7 +106,7 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     if "radius" in used:
         yield f"radius of VAT: {used['radius']:.3g}, in proportion to the size of a sample (--radius)"
     if recipe.dirt_t is not None:
-        refine = {**{n: p.default for n, p in inspect.signature(dirt_t).parameters.items()}, **recipe.dirt_t}
+        refine = {**parameters(dirt_t), **recipe.dirt_t}
         yield (
             f"then DIRT-T: {refine['iterations']} iterations, a new teacher every {refine['interval']}, "
             f"β {refine['beta']:g}, λ_t {refine['lambda_t']:g} (--dirt-t-iterations, --interval, --beta)"

@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
+from vmt.cli.paper import to_stderr as say
 from vmt.cli.train import load
 from vmt.data import Task
 from vmt.environment import environment
@@ -99,7 +99,3 @@ def norm_words(instance_norm: bool) -> str:
 def say_missing(missing: dict[str, str]) -> None:
     for sentence in missing.values():
         say(f"missing: {sentence}")
-
-
-def say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)

@@ -18,11 +18,7 @@ same network and the same number of iterations. The figures are for handwriting 
 
 
 def add_commands(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="see it work: a small real task, a few minutes on a CPU",
-        epilog=EXAMPLES,
-    )
+    parser = commands.add_parser("demo", help="see it work: a small real task, a few minutes on a CPU", epilog=EXAMPLES)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where to write (default: runs/demo)")
     parser.add_argument("--seed", type=int, default=0, help="decides initial weights and every draw (default: 0)")
     add_device(parser)

@@ -23,11 +23,7 @@ first 1,000 of --check, which are read as vmt predict reads them; what cannot be
 
 
 def add_commands(commands: Any) -> None:
-    parser = commands.add_parser(
-        "export",
-        help="a trained model as an ONNX or .pt2 file",
-        epilog=EXAMPLES,
-    )
+    parser = commands.add_parser("export", help="a trained model as an ONNX or .pt2 file", epilog=EXAMPLES)
     parser.add_argument("model", type=Path, help="a run's folder or a saved model")
     parser.add_argument("--format", choices=FORMATS, help=f"default: as --out is named, or {ONNX}")
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: model.FORMAT beside the saved model")

@@ -24,11 +24,7 @@ with. Results are small files that hold recipe, seed, commit, hardware, the curv
 
 
 def add_commands(commands: Any) -> None:
-    parser = commands.add_parser(
-        "paper",
-        help="rebuild the tables and figures of the paper",
-        epilog=EXAMPLES,
-    )
+    parser = commands.add_parser("paper", help="rebuild the tables and figures of the paper", epilog=EXAMPLES)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     names = ", ".join([*TABLES, "all"])
 

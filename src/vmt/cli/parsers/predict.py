@@ -26,9 +26,7 @@ any, and else must stand in the order of the training.
 
 def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
-        "predict",
-        help="classes and probabilities of pictures, arrays and tables",
-        epilog=EXAMPLES,
+        "predict", help="classes and probabilities of pictures, arrays and tables", epilog=EXAMPLES
     )
     parser.add_argument("model", type=Path, help="a run's folder, a saved model, or an .onnx or .pt2 file")
     parser.add_argument(

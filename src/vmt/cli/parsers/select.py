@@ -18,11 +18,7 @@ Validators (higher is better for all; docs/choosing.md explains them):
 
 
 def add_commands(commands: Any) -> None:
-    parser = commands.add_parser(
-        "select",
-        help="rank runs without target labels",
-        epilog=EXAMPLES,
-    )
+    parser = commands.add_parser("select", help="rank runs without target labels", epilog=EXAMPLES)
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder, or a folder of runs")
     parser.add_argument("--by", metavar="VALIDATOR", default=VALIDATOR, help=f"what to rank by (default: {VALIDATOR})")
     parser.add_argument("--all", action="store_true", help="show every validator, and how far they agree")

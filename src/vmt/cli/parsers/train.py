@@ -49,11 +49,7 @@ DIRT_T: dict[str, tuple[Any, str]] = {
 
 
 def add_commands(commands: Any) -> None:
-    parser = commands.add_parser(
-        "train",
-        help="train a method on a task or on your own data",
-        epilog=EXAMPLES,
-    )
+    parser = commands.add_parser("train", help="train a method on a task or on your own data", epilog=EXAMPLES)
     parser.add_argument("task", nargs="?", help=f"one of {', '.join(TASKS)}; leave it out with --source and --target")
     own = parser.add_argument_group("data")
     own.add_argument("--data", metavar="DIR", help="folder of the task's official files")
