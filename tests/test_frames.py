@@ -1,7 +1,5 @@
 """Data frames keep the names of their columns; what cannot be held in 32 bits is said."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

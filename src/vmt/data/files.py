@@ -1,7 +1,5 @@
 """A user's own files. Every failure is one sentence that names the file."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import zipfile

@@ -1,8 +1,6 @@
 """Tables: a CSV that lists pictures with their classes, and CSV or Parquet files of numeric features. A CSV may be
 packed with gzip."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re
