@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from tests.restated import Restated, rows
+from tests.small import blobs, build, recorded, setting
 from vmt import losses, methods
 from vmt.data import Task, domain, make_task
 from vmt.losses import BANDWIDTHS
 from vmt.method import Adam
 from vmt.nets import mlp
 from vmt.recipes import paper
+from vmt.step import step
 from vmt.train import Config, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,6 +56,69 @@ def test_mmd_is_the_biased_estimate_with_a_floor() -> None:
     ours = losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(t))
     assert float(ours) == pytest.approx(expected, abs=1e-6)
     assert float(losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(s))) == pytest.approx(1e-4)
+
+
+def gradient_norm(total: Tensor, plain: Restated, *roles: str) -> Tensor:
+    live = [p for role in roles for p in plain.weights[role].values()]
+    # Biases before a batch norm change nothing: what they get is rounding.
+    gradients = torch.autograd.grad(total, live, allow_unused=True)
+    norm: Tensor = torch.stack([g.norm() for g in gradients if g is not None]).norm()
+    return norm
+
+
+def test_a_step_of_co_da_written_out_plainly() -> None:
+    """Agreement is of the target, diversity of the source; each classifier meets its own discriminator."""
+    method = methods.co_da(0.3, 0.0, 0.0, lambda_p=0.7, lambda_div=0.4, ceiling=50.0)
+    state = build(method)
+    plain, streams, draws = Restated(state), blobs(), recorded()
+    found = step(method.phases[0], state, setting(streams, draws))
+    (x_s, y), (x_t, _) = (rows(streams, draws, "classifier", name) for name in ("source", "target"))
+    total, logits, features = torch.zeros(()), [], []
+    for mark in ("", "2"):
+        weights = plain.weights[f"classifier{mark}"]
+        plain.weights[f"classifier{mark}"] = {name: p.requires_grad_() for name, p in weights.items()}
+        source, target = (plain.forward(x, f"classifier{mark}") for x in (x_s, x_t))
+        # The discriminators were updated before.
+        judge = state.roles[f"discriminator{mark}"]
+        of_source, of_target = (judge(taps["features"])["domain"] for taps in (source, target))
+        confusion = F.softplus(of_source).mean() / 2 + F.softplus(-of_target).mean() / 2
+        total = total + F.cross_entropy(source["logits"], y) + 0.3 * confusion
+        logits.append(target["logits"])
+        features.append(source["features"])
+    agreement = (logits[0].softmax(1) - logits[1].softmax(1)).abs().sum(1).mean()
+    distance = (features[0].mean(0) - features[1].mean(0)).square().sum()
+    norm = gradient_norm(total + 0.7 * agreement - 0.4 * distance, plain, "classifier", "classifier2")
+    torch.testing.assert_close(found["classifier/agreement"], agreement.detach())
+    torch.testing.assert_close(found["classifier/diversity"], -distance.detach())
+    torch.testing.assert_close(found["classifier/gradient norm"], norm)
+
+
+def test_co_da_pushes_no_further_than_its_ceiling() -> None:
+    method = methods.co_da(0.0, 0.0, 0.0, ceiling=1e-3)
+    found = step(method.phases[0], build(method), setting())
+    assert float(found["classifier/diversity"]) == pytest.approx(-1e-3)
+
+
+def test_a_step_of_mmd_written_out_plainly() -> None:
+    method = methods.mmd(weight=0.5)
+    state = build(method)
+    plain, streams, draws = Restated(state), blobs(), recorded()
+    found = step(method.phases[0], state, setting(streams, draws))
+    (x_s, y), (x_t, _) = (rows(streams, draws, "classifier", name) for name in ("source", "target"))
+    plain.trained("classifier")
+    source, target = plain.forward(x_s), plain.forward(x_t, moves=True)
+
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
+        squared = (a[:, None] - b[None]).square().sum(-1)
+        return sum(((-squared / (2 * sigma)).exp() for sigma in BANDWIDTHS), torch.zeros(())).mean()
+
+    s, t = source["hidden"], target["hidden"]
+    discrepancy = kernel(s, s) + kernel(t, t) - 2 * kernel(s, t)
+    norm = gradient_norm(F.cross_entropy(source["logits"], y) + 0.5 * discrepancy, plain, "classifier")
+    torch.testing.assert_close(found["classifier/MMD"], discrepancy.detach())
+    torch.testing.assert_close(found["classifier/gradient norm"], norm)
+    for name, running in state.roles["classifier"].named_buffers():
+        torch.testing.assert_close(running, plain.running["classifier"][plain.short(name)], msg=name)
 
 
 @pytest.mark.parametrize("name", ["mnist-svhn", "cifar-stl", "stl-cifar"])
