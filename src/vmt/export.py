@@ -223,9 +223,9 @@ def parts_of(samples: Any) -> list[Any]:
     return parts
 
 
-def random_samples(preprocess: Preprocess, count: int = 64) -> NDArray[Any]:
+def random_samples(preprocess: Preprocess) -> NDArray[Any]:
     """Made-up samples in the range of real ones."""
-    random = np.random.default_rng(0)
+    random, count = np.random.default_rng(0), 64
     if preprocess.size is None:
         standard = random.standard_normal((count, preprocess.channels))
         vectors: NDArray[Any] = (standard - np.array(preprocess.shift)) / np.array(preprocess.scale)

@@ -139,14 +139,6 @@ def taken(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in takes}
 
 
-def recipe_for(task: str, method: str, instance_norm: bool = True, dirt_t: bool = False) -> Recipe:
-    """The recipe of a named task."""
-    methods.named(method)  # refuses others
-    if task == "digits":
-        return digits(method, dirt_t)
-    return paper(task, method, instance_norm, dirt_t)
-
-
 def with_settings(recipe: Recipe, settings: Mapping[str, Any], dirt_t: Mapping[str, Any]) -> Recipe:
     """A recipe with some arguments of its method, or of DIRT-T, replaced."""
     refine = None if recipe.dirt_t is None else {**recipe.dirt_t, **dirt_t}

@@ -18,7 +18,7 @@ from vmt.method import decay_for
 from vmt.model import agreed
 from vmt.nets.own import factory_name
 from vmt.nets.spec import NetSpec
-from vmt.recipes import PAPER, Recipe, recipe_for
+from vmt.recipes import PAPER, Recipe, digits, paper
 from vmt.run import BEST, DataSpec, RunSpec, check_free, check_same_run, execute, read_run
 from vmt.settings import changed
 from vmt.train.config import Config
@@ -91,9 +91,10 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool,
     """The task's recipe with what was asked for in its place."""
     asked = dict(asked)
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
-    in_paper = (data.task, True) in PAPER
-    if data.task == "digits" or in_paper:
-        recipe = recipe_for(str(data.task), method, in_paper if instance_norm is None else instance_norm, dirt_t)
+    if data.task == "digits":
+        recipe = digits(method, dirt_t)
+    elif data.task is not None and (data.task, True) in PAPER:
+        recipe = paper(data.task, method, instance_norm is not False, dirt_t)
     else:
         recipe = own_recipe(task, method, dirt_t, device, asked.get("iterations"))
     if instance_norm is not None:

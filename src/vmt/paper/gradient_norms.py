@@ -35,11 +35,11 @@ def norms_in_between(
     return torch.stack([gradient_norm(f, lam * x_i + (1 - lam) * x_j) for lam in lambdas])
 
 
-def norms_of_network(network: Staged, x: Tensor, preprocess: Preprocess, seed: int = 0) -> Tensor:
+def norms_of_network(network: Staged, x: Tensor, preprocess: Preprocess) -> Tensor:
     """The same for a trained network and stored samples, each paired with a random other one: (λ, samples)."""
     network.eval()
     device = next(network.parameters()).device
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
 
     def probabilities(inputs: Tensor) -> Tensor:
         logits: Tensor = network(inputs)["logits"]
