@@ -1,7 +1,7 @@
 """An exported file, read back: predicts like the model that it was made from, without its code.
 
-The file's header says what it is: ``format``, ``version``, ``classes``, ``input`` and ``preprocess``, the last three in
-JSON. ONNX keeps it among the model's metadata, a ``.pt2`` file in the extra file ``vmt.json``.
+The file's header says what it is: ``format`` and ``version``, and in JSON ``classes``, ``features``, ``input``,
+``preprocess`` and ``about``. ONNX keeps it among the model's metadata, a ``.pt2`` file in the extra file ``vmt.json``.
 """
 
 import io

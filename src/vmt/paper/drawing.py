@@ -26,7 +26,7 @@ def draw_clouds(clouds: Mapping[str, Cloud | None], classes: Sequence[str], titl
             frame(axes[row][column], cloud is None)
         if cloud is not None:
             by_domain(axes[0][column], cloud)
-            by_class(axes[1][column], cloud, len(classes))
+            by_class(axes[1][column], cloud)
     axes[0][0].set_ylabel("by domain", fontsize=9, color=MUTED)
     axes[1][0].set_ylabel("by class", fontsize=9, color=MUTED)
     handles = [dot(SOURCE, "o", "source"), dot(TARGET, "x", "target")]
@@ -40,7 +40,7 @@ def by_domain(axes: Any, cloud: Cloud) -> None:
         axes.scatter(*part[0].T, s=7, c=colour, marker=marker, linewidths=0.6, alpha=0.6, rasterized=True)
 
 
-def by_class(axes: Any, cloud: Cloud, count: int) -> None:
+def by_class(axes: Any, cloud: Cloud) -> None:
     for (places, classes), _, marker in parts(cloud):
         colours = [class_colour(k) for k in classes]
         axes.scatter(*places.T, s=7, c=colours, marker=marker, linewidths=0.6, alpha=0.7, rasterized=True)
