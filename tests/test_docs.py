@@ -1,10 +1,9 @@
 """The code on the pages runs as it is printed, links lead somewhere, and what the code decides is up to date."""
 
-import importlib.util
 import re
+import runpy
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,6 @@ from vmt.train.loop import train
 
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 METHODS = [*vmt.methods.METHODS, "dirt_t"]
-
-
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def what_a_reader_brings() -> dict[str, Any]:
@@ -73,7 +63,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_what_the_code_decides_is_up_to_date() -> None:
-    for path, text in generator().pages():
+    for path, text in runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]():
         assert path.read_text() == text, f"{path.name} is out of date: run make docs"
 
 

@@ -1,10 +1,9 @@
 """The examples do what they say."""
 
-import importlib.util
+import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -12,19 +11,10 @@ ROOT = Path(__file__).parent.parent
 VECTORS = ROOT / "examples" / "vectors.py"
 
 
-def example(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.filterwarnings("ignore:.*collapsed")  # as source-only may
 def test_a_table_of_another_instrument(one_thread: None) -> None:
-    vectors = example(VECTORS)
-    found = vectors.accuracies(vectors.breast_cancer(0), 0, iterations=100)
+    vectors = runpy.run_path(str(VECTORS))
+    found = vectors["accuracies"](vectors["breast_cancer"](0), 0, iterations=100)
     assert found["vmt"] > 0.92
     assert found["vmt"] > found["source_only"]
 

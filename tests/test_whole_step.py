@@ -5,26 +5,17 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.node import map_arg
 
+from tests.test_engine import CPU, small, tensors
 from vmt import methods
 from vmt.draws import seed_layers
 from vmt.engine.held import with_numbers_held
 from vmt.engine.tally import Tally
 from vmt.engine.untouched import untouched
 from vmt.engine.whole_step import reached, traced
-from vmt.engine.workload import Workload, workload
+from vmt.engine.workload import Workload
 from vmt.method import Adam
 from vmt.nets.norm import normalised_together
 from vmt.step import step
-
-CPU = torch.device("cpu")
-
-
-def small(**changes: object) -> Workload:
-    return workload((8, 8, 8), False, CPU, batch_size=4, samples=300, side=8, **changes)  # type: ignore[arg-type]
-
-
-def tensors(work: Workload) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in work.state.tensors().items()}
 
 
 def graph_of(work: Workload, tally: Tally) -> tuple[GraphModule, list[Tensor]]:
