@@ -50,13 +50,15 @@ def test_what_is_transparent_is_white(tmp_path: Path) -> None:
     assert (decode(tmp_path / "palette.png", (8, 8), 1)[0] == np.tile([0, 255], (8, 4))).all()
 
 
+@pytest.mark.parametrize("kind", ["jpg", "png", "tif", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_camera_held_sideways(tmp_path: Path, orientation: int) -> None:
+def test_a_camera_held_sideways(tmp_path: Path, orientation: int, kind: str) -> None:
     from PIL import ImageOps
 
     exif = Image.Exif()
     exif[0x0112] = orientation
-    path = save(tmp_path / "photo.jpg", picture(1, size=(16, 24)), exif=exif.tobytes(), quality=95)
+    how = {"exif": exif} if kind == "tif" else {"exif": exif.tobytes(), "quality": 95}
+    path = save(tmp_path / f"photo.{kind}", picture(1, size=(16, 24)), **how)
     with Image.open(path) as image:
         upright = np.asarray(ImageOps.exif_transpose(image)).transpose(2, 0, 1)
     assert look(path).size == upright.shape[1:]

@@ -107,6 +107,9 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
+    """How a picture still has to be turned. Pillow itself turns a TIFF as it decodes it, and gives its upright size."""
+    if image.format == "TIFF":
+        return 1
     try:
         # Not image.getexif(), which for a PNG decodes all its pixels to look behind them.
         return int(Image.Image.getexif(image).get(ORIENTATION, 1))

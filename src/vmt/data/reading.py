@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 AHEAD = 256  # pictures
 PATIENCE = 2.0  # seconds of reading before a bar is shown
-VERSION = 1  # of how pictures are decoded; another one makes what was kept useless
+VERSION = 2  # of how pictures are decoded; another one makes what was kept useless
 
 
 @dataclass(frozen=True, eq=False)
