@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files import existing_file
+from vmt.data.files import existing_file, readable
 from vmt.errors import InputError
 
 Split = Literal["train", "test"]
@@ -102,16 +102,15 @@ def _mnist_file(folder: Path, name: str) -> Path:
 
 
 def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
-    try:
+    with readable(path):
         content = path.read_bytes()
+    try:
         # Told by content, not by name: some browsers unpack a download and leave the .gz in its name.
         if content.startswith(GZIP_START):
             with gzip.open(io.BytesIO(content)) as file:
                 content = file.read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is truncated or damaged: fetch it again.") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
     if len(content) > MAX_BYTES:
         raise InputError(f"{path} unpacks to more than {MAX_BYTES >> 20} MiB, so it is not MNIST: fetch it again.")
     axes = magic & 0xFF

@@ -4,6 +4,8 @@ import gzip
 import io
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -66,6 +68,16 @@ def existing_file(path: Path, remedy: str) -> Path:
     if not path.exists():
         raise InputError(f"{path} does not exist: {remedy}.")
     return path
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """A sentence where the system refuses to read a file."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror
+        raise InputError(f"{shown(path)} cannot be read ({reason}): check the file and its permissions.") from error
 
 
 def shown(text: Path | str) -> str:

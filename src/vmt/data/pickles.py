@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files import existing_file
+from vmt.data.files import existing_file, readable
 from vmt.errors import InputError
 
 # Several times the largest file of this kind that is published: a sparse giant is not read into memory.
@@ -31,12 +31,10 @@ class _Refused(Exception):
 def read_plain_pickle(path: Path, remedy: str) -> Any:
     """Containers, strings (as bytes), numbers and NumPy arrays of a pickle file of any Python version."""
     existing_file(path, remedy)
-    try:
+    with readable(path):
         if path.stat().st_size > MAX_BYTES:
             raise InputError(f"{path} is larger than {MAX_BYTES >> 20} MiB, so it is not what its name says: {remedy}.")
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
     try:
         _check_memory(content)
         return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from vmt.data.archives import unpack
 from vmt.data.benchmarks import Split, known_split
-from vmt.data.files import DAMAGED_NPZ, existing_file
+from vmt.data.files import DAMAGED_NPZ, existing_file, readable
 from vmt.errors import InputError
 
 STL_CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
@@ -67,11 +67,9 @@ def _official_folder(folder: Path) -> Path | None:
 
 def _read_images(path: Path) -> NDArray[np.uint8]:
     existing_file(path, REMEDY)
-    try:
+    with readable(path):
         # A map, not a read: the photographs at full size are nine times what is kept.
         content = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
     if not content.size or content.size % BYTES_PER_IMAGE:
         raise InputError(
             f"{path} is truncated: its {content.size} bytes are not a multiple of {BYTES_PER_IMAGE}, fetch it again."
@@ -81,10 +79,8 @@ def _read_images(path: Path) -> NDArray[np.uint8]:
 
 def _read_labels(path: Path, count: int) -> NDArray[np.int64]:
     existing_file(path, REMEDY)
-    try:
+    with readable(path):
         labels = np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
     if len(labels) != count:
         raise InputError(f"{path} holds {len(labels)} labels for {count} images: fetch the files again together.")
     if labels.min() < 1 or labels.max() > 10:

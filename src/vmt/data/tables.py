@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files import few, is_text, open_text, shown
+from vmt.data.files import few, is_text, open_text, readable, shown
 from vmt.data.folders import SUFFIXES, Listing
 from vmt.data.labels import class_name
 from vmt.errors import InputError
@@ -86,14 +86,10 @@ def opened_csv(
 def lines_of(path: Path) -> Iterator[str]:
     """The lines of a text in UTF-8, as they are asked for."""
     try:
-        with open_text(path) as file:
+        with readable(path), open_text(path) as file:
             yield from file
     except UnicodeDecodeError as error:
         raise InputError(f"{shown(path)} is not a CSV file in UTF-8: save it again as that.") from error
-    except OSError as error:
-        raise InputError(
-            f"{shown(path)} cannot be read ({error.strerror}): check the file and its permissions."
-        ) from error
 
 
 def layout_of(row: Sequence[str], label: str | None, name: str, wanted: Sequence[str] = ()) -> Layout:
