@@ -253,6 +253,20 @@ def test_columns_that_the_source_lacks_may_hold_anything(tmp_path: Path) -> None
     assert read_own(target, like=read_own(source)).domain.x[1].tolist() == [1, 2]
 
 
+def test_a_column_of_files_beside_features(tmp_path: Path) -> None:
+    """In a source it may be meant as a list of pictures; where a table has all features of another, it is one too."""
+    rows: list[list[object]] = [[f"{k}.wav", k % 2 + k / 30, k, "ab"[k % 2]] for k in range(20)]
+    header = ["file", "height", "width", "label"]
+    write(tmp_path / "target.csv", [header, *rows])
+    write(tmp_path / "source.csv", [header[1:], *(row[1:] for row in rows)])
+    task, _ = own_task(tmp_path / "source.csv", tmp_path / "target.csv", how=QUIET)
+    assert task.target.features == ("height", "width")
+    lines = (tmp_path / "target.csv").read_text().splitlines()
+    assert open_csv(iter(lines), "target.csv", None, ("height", "width")).layout.path is None
+    with pytest.raises(InputError, match=r"'file'.*has '0.wav'.*remove it if the other columns are features"):
+        read_own(tmp_path / "target.csv")
+
+
 def test_paths_from_somewhere_else(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", [["path", "label"], ["elsewhere/1.png", "a"], ["elsewhere/2.png", "b"]])
     with pytest.raises(InputError, match=r"1.png \(missing\).*taken from the folder of the list"):

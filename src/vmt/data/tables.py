@@ -99,13 +99,13 @@ def layout_of(row: Sequence[str], label: str | None, name: str, wanted: Sequence
     if Path(row[0]).suffix.lower() in SUFFIXES:
         return Layout(("path", LABEL, *numbered[2:])[: len(row)], False, 0)
     counted = label in row and list(row) == [str(i) for i in range(len(row))]
-    asked_for = bool(wanted) and set(wanted) <= set(row)
+    asked_for = bool(wanted) and set(wanted) <= {class_name(cell) for cell in row}
     if all(number(cell) is not None for cell in row) and not counted and not asked_for:
         return Layout(tuple(numbered), False, None)
     header = tuple(class_name(cell) for cell in row)
     refuse_repeated(header, name)
     paths = [i for i, column in enumerate(header) if column.lower() in PATH_COLUMNS and column != label]
-    return Layout(header, True, paths[0] if paths else None)
+    return Layout(header, True, paths[0] if paths and not asked_for else None)
 
 
 def read_parquet(path: Path, label: str | None, wanted: Sequence[str]) -> Vectors:
@@ -168,6 +168,13 @@ def _pictures(
     of_labels, listed = _place_of_labels(header, label), list(rows)
     if missing := [nth for nth, row in listed if not row[place]]:
         raise InputError(f"row {missing[0]} of {path} names no picture: correct or remove it.")
+    first = listed[0][1][place]
+    looks_like_pictures = any(Path(row[place]).suffix.lower() in SUFFIXES for _, row in listed)
+    if len(header) > 2 and not looks_like_pictures and not (path.parent / first).exists():
+        raise InputError(
+            f"the column {header[place]!r} of {shown(path)} should name pictures, but has {first!r}: correct it, or "
+            "remove it if the other columns are features."
+        )
     labels = None if of_labels is None else tuple(class_name(row[of_labels]) for _, row in listed)
     return Listing(shown(path), tuple(path.parent / row[place] for _, row in listed), labels)
 
