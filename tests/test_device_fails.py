@@ -1,9 +1,6 @@
 """A GPU that has no memory left, or that fails: one sentence, and what was saved stays. A network of the user's raises
 here what torch raises there."""
 
-import os
-import subprocess
-import sys
 from dataclasses import astuple
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import torch
 from tests.paper_cells import cell
 from tests.test_bad_input import official_files
 from tests.test_paper_together import CHANGES
+from vmt.cli.main import main
 from vmt.cli.train import load
 from vmt.errors import gave_up
 from vmt.paper.experiment import stages
@@ -40,14 +38,6 @@ FULL = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capaci
 BROKEN = "CUDA error: an illegal memory access was encountered\nSearch for it in the documentation."
 
 
-def train(folder: Path, calls: int, raises: str, says: str, *more: str) -> subprocess.CompletedProcess[str]:
-    (folder / "own_net.py").write_text(NET)
-    command = [sys.executable, "-m", "vmt.cli.main", "train", *more]
-    paths = os.pathsep.join([str(folder), *sys.path])
-    environment = {**os.environ, "CALLS": str(calls), "RAISES": raises, "SAYS": says, "PYTHONPATH": paths}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-
-
 @pytest.mark.parametrize(
     ("raises", "says", "sentence"),
     [
@@ -67,16 +57,26 @@ def train(folder: Path, calls: int, raises: str, says: str, *more: str) -> subpr
         ),
     ],
 )
-def test_a_run_whose_gpu_gives_up_says_how_to_go_on(tmp_path: Path, raises: str, says: str, sentence: str) -> None:
+def test_a_run_whose_gpu_gives_up_says_how_to_go_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    own_modules: None,
+    raises: str,
+    says: str,
+    sentence: str,
+) -> None:
+    (tmp_path / "mine.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("CALLS", "20"), ("RAISES", raises), ("SAYS", says)):
+        monkeypatch.setenv(name, value)
     length = ["--iterations", "30", "--checkpoint-every", "5", "--evaluate-every", "100", "--engine", "eager"]
-    asked = ["digits", "--method", "source_only", "--net", "own_net:Net", "--out", "run", "--device", "cpu", *length]
-    ended = train(tmp_path, 20, raises, says, *asked)
-    assert ended.returncode == 1, ended.stderr
-    assert ended.stderr.splitlines()[-1] == sentence
-    assert "Traceback" not in ended.stderr
+    asked = ["digits", "--method", "source_only", "--net", "mine:Net", "--out", "run", "--device", "cpu", *length]
+    assert main(["train", *asked]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == sentence
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
-    went_on = train(tmp_path, 10**6, raises, says, "--resume", "run", "--net", "own_net:Net")
-    assert went_on.returncode == 0, went_on.stderr
+    monkeypatch.setenv("CALLS", "1000000")
+    assert main(["train", "--resume", "run", "--net", "mine:Net"]) == 0
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
