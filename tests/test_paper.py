@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,37 @@ def test_the_recipes_are_the_papers() -> None:
     assert refined["interval"] == 500
     assert paper("stl-cifar").net == "large"
     assert {task for task, _ in PAPER} == set(numbers.TASKS)
+
+
+@pytest.mark.parametrize("instance_norm", [True, False])
+@pytest.mark.parametrize(
+    ("task", "lambda_d", "lambda_s", "lambda_t", "beta"),
+    [
+        ("mnist-svhn", 0.01, 1, {True: 0.06, False: 0.01}, {True: 0.01, False: 0.001}),
+        ("svhn-mnist", 0.01, 0, 0.1, 0.01),
+        ("mnist-mnistm", 0.01, 0, 0.01, 0.01),
+        ("syn-svhn", 0.01, 1, 1, 1),
+        ("cifar-stl", 0, 1, 0.1, 0.01),
+        ("stl-cifar", 0, 0, 0.1, 0.01),
+    ],
+)
+def test_the_terms_have_the_weights_of_the_appendix(
+    task: str, lambda_d: float, lambda_s: float, lambda_t: Any, beta: Any, instance_norm: bool
+) -> None:
+    """As the paper prints its table of hyperparameters."""
+    lambda_t, beta = (v[instance_norm] if isinstance(v, dict) else v for v in (lambda_t, beta))
+    on_target = {"L_m(target)": lambda_t, "L_v(target)": lambda_t, "L_c(target)": lambda_t}
+    if task == "mnist-mnistm":
+        on_target["L_m(target)"] = 1e-3
+    on_source = {"L_y": 1, "L_d": lambda_d, "L_m(source)": lambda_s, "L_v(source)": lambda_s}
+    recipe = paper(task, "vmt", instance_norm, dirt_t=True)
+    first, second = (
+        {term.name: term.weight for term in phase.updates[-1].terms if term.weight} for phase in recipe.build().phases
+    )
+    assert first == {name: weight for name, weight in {**on_source, **on_target}.items() if weight}
+    assert second == {"teacher": beta, **on_target}
+    assert recipe.net == ("large" if "stl" in task else "small")
+    assert recipe.net_options == {"instance_norm": instance_norm}
 
 
 def test_the_variants_differ_by_their_terms() -> None:
