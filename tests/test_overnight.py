@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save, save_file
 
 import vmt as vmt_package
-from tests.own_data import command, vmt, write_blobs
+from tests.own_data import command, write_blobs
 from tests.paper_cells import cell
 from vmt.cli.main import main
 from vmt.data import digits_task
@@ -29,8 +29,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX"
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken")
-    done = vmt(*begin(folder, folder / "run"))
-    assert done.returncode == 0, done.stderr
+    assert main([str(each) for each in begin(folder, folder / "run")]) == 0
     return folder
 
 
@@ -45,8 +44,7 @@ def models(run: Path) -> dict[str, bytes]:
 
 
 def same_end(run: Path, unbroken: Path) -> None:
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 0, done.stderr
+    assert main(["train", "--resume", str(run)]) == 0
     assert models(run) == models(unbroken / "run")
     assert (run / "log.jsonl").read_text() == (unbroken / "run" / "log.jsonl").read_text()
 
@@ -116,8 +114,7 @@ def test_damaged_lines_of_a_log_do_not_take_the_others_along(unbroken: Path, tmp
     lines = (run / "log.jsonl").read_bytes().splitlines(keepends=True)
     damaged = [*lines[:2], b"\0" * 80 + b"\n", *lines[3:4], b'{"st\xff\n', b"12\n", b'{"phase": "vmt"}\n', *lines[4:]]
     (run / "log.jsonl").write_bytes(b"".join(damaged) + b'{"step": 100, "pha')
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 0, done.stderr
+    assert main(["train", "--resume", str(run)]) == 0
     assert (run / "log.jsonl").read_bytes() == b"".join([*lines[:2], *lines[3:]])
     assert models(run) == models(unbroken / "run")
 
@@ -137,14 +134,15 @@ def test_a_model_with_a_wrong_bit_does_not_predict(unbroken: Path, tmp_path: Pat
     assert vmt_package.load(path).classes == ("0", "1", "2")
 
 
-@pytest.mark.parametrize("command_of", [("report", "-o", "report.html"), ("select",)])
-def test_a_summary_that_is_none_is_a_sentence(unbroken: Path, tmp_path: Path, command_of: tuple[str, ...]) -> None:
-    shutil.copytree(unbroken / "run", tmp_path / "run")
-    (tmp_path / "run" / "summary.json").write_text("[1, 2]")
-    name, *rest = command_of
-    done = vmt(name, tmp_path / "run", *rest, cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"vmt: the run {tmp_path / 'run'} cannot be read (summary.json holds no summary)" in done.stderr
+@pytest.mark.parametrize("name", ["report", "select"])
+def test_a_summary_that_is_none_is_a_sentence(
+    unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(unbroken / "run", "run")
+    Path("run/summary.json").write_text("[1, 2]")
+    assert main([name, "run"]) == 2
+    assert "vmt: the run run cannot be read (summary.json holds no summary)" in capsys.readouterr().err
 
 
 @posix
