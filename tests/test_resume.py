@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.own_data import start, vmt, write_blobs
+from tests.own_data import start, write_blobs
+from vmt.cli.main import main
 from vmt.run import read_run
 
 FLAGS = ["--iterations", 250, "--dirt-t", "--dirt-t-iterations", 150, "--interval", 40, "--log-every", 10]
@@ -20,9 +21,13 @@ FLAGS += ["--evaluate-every", 25, "--checkpoint-every", 5, "--batch-size", 16, "
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken")
     source, target = write_blobs(folder)
-    done = vmt("train", "--source", source, "--target", target, "--out", folder / "run", *FLAGS)
-    assert done.returncode == 0, done.stderr
+    arguments = ["train", "--source", source, "--target", target, "--out", folder / "run", *FLAGS]
+    assert main([str(each) for each in arguments]) == 0
     return folder
+
+
+def resume(run: Path) -> int:
+    return main(["train", "--resume", str(run)])
 
 
 def weights(run: Path) -> dict[str, list[float]]:
@@ -50,8 +55,7 @@ def test_killed_ten_times_and_resumed(unbroken: Path, tmp_path: Path) -> None:
         process.wait()
         kills += 1
         arguments = ["train", "--resume", run]
-    done = vmt(*arguments)
-    assert done.returncode == 0, done.stderr
+    assert resume(run) == 0
     assert weights(run) == weights(unbroken / "run")
     assert records(run) == records(unbroken / "run")
 
@@ -69,13 +73,14 @@ def test_a_polite_kill_saves_first(unbroken: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     process.terminate()
     assert process.wait(timeout=60) == 130
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 0, done.stderr
+    assert resume(run) == 0
     assert weights(run) == weights(unbroken / "run")
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "state.pt", "manifest.json"])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(unbroken: Path, tmp_path: Path, file: str) -> None:
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    unbroken: Path, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(unbroken / "run", run)
     for made_at_the_end in ("model.safetensors", "summary.json", "curves.png"):
@@ -84,9 +89,8 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(unbroken: Path, tmp_p
     content = bytearray((last / file).read_bytes())
     content[len(content) // 2] ^= 0xFF
     (last / file).write_bytes(content)
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 0, done.stderr
-    assert "going back to the checkpoint before it" in done.stderr
+    assert resume(run) == 0
+    assert "going back to the checkpoint before it" in capsys.readouterr().err
     assert weights(run) == weights(unbroken / "run")
 
 
@@ -97,20 +101,20 @@ def test_resuming_goes_on_instead_of_beginning_again(unbroken: Path, tmp_path: P
     first, *rest = records(run)
     lines = [json.dumps(record) + "\n" for record in ({**first, "mark": 1}, *rest)]
     (run / "log.jsonl").write_text("".join(lines))
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 0, done.stderr
+    assert resume(run) == 0
     assert weights(run) == weights(unbroken / "run")
     assert records(run) == [{**first, "mark": 1}, *rest]
 
 
-def test_a_damaged_digit_in_the_settings_is_noticed(unbroken: Path, tmp_path: Path) -> None:
+def test_a_damaged_digit_in_the_settings_is_noticed(
+    unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The file still reads well, and another run would be gone on with. One without a checksum is an older run's."""
     run = shutil.copytree(unbroken / "run", tmp_path / "run")
     written = (run / "run.json").read_text()
     (run / "run.json").write_text(written.replace('"interval": 40', '"interval": 60'))
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"vmt: {run / 'run.json'} is not as the run wrote it: restore it, or, ")
+    assert resume(run) == 2
+    assert capsys.readouterr().err.startswith(f"vmt: {run / 'run.json'} is not as the run wrote it: restore it, or, ")
     lines = [line for line in written.splitlines() if "sha256" not in line]
     (run / "run.json").write_text("\n".join(lines))
     assert read_run(run) == read_run(unbroken / "run")
@@ -122,7 +126,6 @@ def test_damaged_looks_in_the_log_do_not_keep_a_run_from_its_end(unbroken: Path,
     head, *rest = (run / "log.jsonl").read_text().split('"target"')
     head += '"target"' + rest[0].replace('"source"', '"sourcf"')
     (run / "log.jsonl").write_text('"target"'.join([head, *rest[1:-1], rest[-1].replace('"accuracy"', '"acburacy"')]))
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 0, done.stderr
+    assert resume(run) == 0
     assert (run / "summary.json").is_file()
     assert len(records(run)) == len(records(unbroken / "run")) - 2

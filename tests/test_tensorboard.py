@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_data import command, vmt, write_blobs
+from tests.own_data import command, write_blobs
+from vmt.cli.main import main
 from vmt.train.log import LOG, read_log
 from vmt.train.tensorboard import scalars
 
@@ -24,8 +25,8 @@ def shown(run: Path) -> dict[str, list[tuple[int, float]]]:
 def test_every_number_of_the_log_is_shown_once_after_a_resume_too(tmp_path: Path) -> None:
     source, target = write_blobs(tmp_path)
     run = tmp_path / "run"
-    done = vmt("train", "--source", source, "--target", target, "--out", run, "--tensorboard", *FLAGS)
-    assert done.returncode == 0, done.stderr
+    arguments = ["train", "--source", source, "--target", target, "--out", run, "--tensorboard", *FLAGS]
+    assert main([str(each) for each in arguments]) == 0
     first = shown(run)
     logged = [(r["step"], r["classifier/L_y"]) for r in read_log(run / LOG) if "classifier/L_y" in r]
     assert [step for step, _ in logged] == [5, 10, 15, 20]
@@ -36,8 +37,7 @@ def test_every_number_of_the_log_is_shown_once_after_a_resume_too(tmp_path: Path
     # As a kill after the last checkpoint leaves it: resuming takes the points back and makes them again.
     for newest in sorted((run / "checkpoints").glob("step-*"))[1:]:
         newest.rename(tmp_path / newest.name)
-    done = vmt("train", "--resume", run)
-    assert done.returncode == 0, done.stderr
+    assert main(["train", "--resume", str(run)]) == 0
     again = shown(run)
     assert {tag: [step for step, _ in points] for tag, points in again.items()} == {
         tag: [step for step, _ in points] for tag, points in first.items()
