@@ -105,7 +105,9 @@ def test_the_package_shows_what_it_has() -> None:
     assert set(vmt.__all__) <= set(dir(vmt))
     for name in vmt.__all__:
         assert getattr(vmt, name) is not None
-    probe = "import sys, vmt; assert 'torch' not in sys.modules; vmt.data.load_task, vmt.train.train, vmt.nets.cnn"
-    subprocess.run([sys.executable, "-c", probe], check=True)
+    probe = "import sys, vmt; assert 'torch' not in sys.modules; vmt.data.load_task, vmt.train.train, vmt.nets.cnn; "
+    probe += "vmt.adapt, vmt.load, vmt.export, vmt.validators; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
+    assert not {"sklearn", "matplotlib", "onnx", "pandas"} & set(done.stdout.split()), "not before they are used"
     with pytest.raises(AttributeError, match="has no attribute 'adopt'"):
         _ = vmt.adopt
