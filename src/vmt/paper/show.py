@@ -41,16 +41,16 @@ def row_of(cell: Cell, results: Path) -> dict[str, Any]:
 
 
 def ours(row: Row) -> str:
-    """Mean ± standard deviation; a dash where nothing was run."""
-    if row["ours"] is None:
-        return "–"
-    return f"{row['ours']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
+    return with_spread(row["ours"], row["std"])
 
 
 def papers(row: Row) -> str:
-    if row["paper"] is None:
-        return "–"
-    return f"{row['paper']:.1f}" + (f" ± {row['paper_std']:.1f}" if row["paper_std"] is not None else "")
+    return with_spread(row["paper"], row["paper_std"])
+
+
+def with_spread(value: float | None, std: float | None) -> str:
+    """Mean ± standard deviation; a dash where there is no number."""
+    return "–" if value is None else f"{value:.1f}" + (f" ± {std:.1f}" if std is not None else "")
 
 
 def task_of(row: Row) -> str:

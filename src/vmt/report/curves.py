@@ -133,8 +133,6 @@ FAMILIES = (
 SCORE = "Higher is better. It ranks checkpoints and runs without target labels; it is not an accuracy."
 GRADIENT = "Same order of magnitude all along. Spikes that come back larger mean that the learning rate is too high."
 OTHER = "A further figure of this method; a smooth course without jumps is a good sign."
-# Said again by another curve.
-HIDDEN = ("classifier/L_disc", "classifier/entropy(")
 
 
 def curves_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Series]:
@@ -145,9 +143,10 @@ def curves_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Series]:
             steps, values = series.setdefault(name, ([], []))
             steps.append(int(record["step"]))
             values.append(value)
+    said_again = ["classifier/L_disc"]  # by another curve
     if any(name.startswith("classifier/L_c(target)") for name in series):
-        series = {name: found for name, found in series.items() if not name.startswith(HIDDEN[1])}
-    return {name: found for name, found in series.items() if not name.startswith(HIDDEN[0])}
+        said_again.append("classifier/entropy(")
+    return {name: found for name, found in series.items() if not name.startswith(tuple(said_again))}
 
 
 def numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
