@@ -127,3 +127,22 @@ def test_the_last_line_says_that_a_copy_of_stl_has_no_test_split(
     said = capsys.readouterr().out
     assert "on STL-10 train (this copy has no test split)\n" in said
     assert "test set" not in said
+
+
+def test_a_network_without_instance_norm_on_a_task_of_the_paper(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write_svhn(tmp_path)
+    files.write_mnist(tmp_path)
+    task = ["train", "mnist-svhn", "--data", str(tmp_path), *run[run.index("--out") :], "--net", "mlp"]
+    assert main([*task, "--instance-norm"]) == 2
+    assert "--instance-norm is for the networks small, large, tiny, not mlp" in capsys.readouterr().err
+    assert main(task) == 0
+    recipe = json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]
+    assert recipe["net_options"] == {}
+    assert recipe["settings"]["lambda_t"] == paper("mnist-svhn", instance_norm=False).settings["lambda_t"]
+
+
+def test_a_radius_that_was_asked_for_is_not_explained(run: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*run, "--radius", "0.7"]) == 0
+    assert "radius of VAT: 0.7 (--radius)\n" in capsys.readouterr().out

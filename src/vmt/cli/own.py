@@ -104,7 +104,9 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     if used.get("warm_up"):
         yield f"warm-up: λ_t grows from 0 over the first {used['warm_up']:.1%} of the iterations (--warm-up)"
     if "radius" in used:
-        yield f"radius of VAT: {used['radius']:.3g}, in proportion to the size of a sample (--radius)"
+        chosen = used["radius"] == defaults_for(sample_shape(task), len(task.target)).radius
+        why = ", in proportion to the size of a sample" if chosen else ""
+        yield f"radius of VAT: {used['radius']:.3g}{why} (--radius)"
     if recipe.dirt_t is not None:
         refine = {**parameters(dirt_t), **recipe.dirt_t}
         yield (

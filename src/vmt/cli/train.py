@@ -16,14 +16,16 @@ from vmt.data import TASKS, Task, load_task
 from vmt.errors import InputError
 from vmt.method import decay_for
 from vmt.model import agreed
+from vmt.nets.cnn import cnn
 from vmt.nets.own import factory_name
-from vmt.nets.spec import NetSpec
+from vmt.nets.spec import NETS, NetSpec
 from vmt.recipes import PAPER, Recipe, digits, paper
 from vmt.run import BEST, DataSpec, RunSpec, check_free, check_same_run, execute, read_run
 from vmt.settings import changed
 from vmt.train.config import Config
 from vmt.train.progress import STDOUT, Progress
 
+CNNS = [name for name, (build, _) in NETS.items() if build is cnn]
 DATA = [field.name for field in fields(DataSpec)]
 CONFIG = [field.name for field in fields(Config)]
 METHOD = [*SETTINGS, *DIRT_T, "vat", "fresh_lambda", "method", "net", "instance_norm"]
@@ -94,13 +96,17 @@ def make_recipe(data: DataSpec, task: Task, asked: dict[str, Any], dirt_t: bool,
     if data.task == "digits":
         recipe = digits(method, dirt_t)
     elif data.task is not None and (data.task, True) in PAPER:
-        recipe = paper(data.task, method, instance_norm is not False, dirt_t)
+        recipe = paper(data.task, method, instance_norm is not False and net in (None, *CNNS), dirt_t)
     else:
         recipe = own_recipe(task, method, dirt_t, device, asked.get("iterations"))
-    if instance_norm is not None:
-        recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
     if net is not None:
         recipe = replace(recipe, net=net)
+    if recipe.net not in CNNS:
+        if instance_norm:
+            raise InputError(f"--instance-norm is for the networks {', '.join(CNNS)}, not {recipe.net}: leave it out.")
+        recipe = replace(recipe, net_options={})
+    elif instance_norm is not None:
+        recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
     if "iterations" in asked and "decay" not in asked:
         # A run cut short would otherwise end with an average of its beginnings.
         asked["decay"] = decay_for(asked["iterations"])
