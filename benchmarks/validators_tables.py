@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from vmt.train.checkpoint import write_atomically
+from vmt.disk import write_atomically
 from vmt.train.validate import standing
 from vmt.validators import VALIDATORS
 from vmt.validators.ranks import spearman

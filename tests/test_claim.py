@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vmt
-from vmt.train.checkpoint import write_atomically
+from vmt.disk import write_atomically
 from vmt.train.claim import InUse, claimed
 
 HOLD = """

@@ -16,9 +16,10 @@ from tests.own_data import command, write_blobs
 from tests.paper_cells import cell
 from vmt.cli.main import main
 from vmt.data import digits_task
+from vmt.disk import flush
 from vmt.paper.experiment import stages
 from vmt.paper.runner import Places, fill
-from vmt.train.checkpoint import flush, load_latest, save_checkpoint
+from vmt.train.checkpoint import load_latest, save_checkpoint
 
 FLAGS = ["--iterations", 60, "--dirt-t", "--dirt-t-iterations", 40, "--interval", 20, "--log-every", 5]
 FLAGS += ["--evaluate-every", 20, "--checkpoint-every", 10, "--batch-size", 16, "--keep-best", "im", "--tensorboard"]

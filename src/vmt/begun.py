@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from vmt.data import Task
+from vmt.disk import write_atomically
 from vmt.environment import fingerprint
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.nets.spec import NetSpec
 from vmt.run import ADAPT, MODEL, RUN
-from vmt.train.checkpoint import checkpoints, write_atomically
+from vmt.train.checkpoint import checkpoints
 from vmt.train.config import Config
 from vmt.train.loop import CHECKPOINTS
 from vmt.views import View

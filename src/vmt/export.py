@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from vmt.data import Preprocess
 from vmt.data.ranges import BYTES
+from vmt.disk import check_folder, write_atomically
 from vmt.errors import InputError
 from vmt.exported import EXTRA, FORMAT, INPUT, MISSING, OUTPUT, VERSION, from_bytes
 from vmt.model import Model
 from vmt.names import FORMATS, MOST_CHECKED, ONNX
-from vmt.train.checkpoint import check_folder, write_atomically
 
 TOLERANCE = 1e-4
 # The axes that are free, from the first on.

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vmt.train.checkpoint import write_atomically
+from vmt.disk import write_atomically
 
 Record = Mapping[str, Any]
 INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"

@@ -23,6 +23,7 @@ from vmt.data import Domain, Preprocess, domain
 from vmt.data.frames import in_order_of
 from vmt.data.labels import numbered
 from vmt.data.ranges import check_range
+from vmt.disk import write_atomically
 from vmt.engine.precision import single_precision
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge, logits_of
@@ -31,7 +32,6 @@ from vmt.nets.fitted import fitted
 from vmt.nets.own import builder, factory_name
 from vmt.nets.spec import OWN_MODULE, NetSpec
 from vmt.nets.staged import Staged
-from vmt.train.checkpoint import write_atomically
 from vmt.train.config import torch_device
 
 FORMAT = "vmt-model"

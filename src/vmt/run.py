@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.data import Task
+from vmt.disk import write_atomically
 from vmt.environment import environment, fingerprint
 from vmt.errors import InputError, gave_up
 from vmt.figures import draw_curves
@@ -22,7 +23,7 @@ from vmt.model import Model
 from vmt.nets.spec import NetSpec
 from vmt.nets.staged import Staged
 from vmt.recipes import Recipe
-from vmt.train.checkpoint import checkpoints, write_atomically
+from vmt.train.checkpoint import checkpoints
 from vmt.train.claim import claimed
 from vmt.train.config import Config, torch_device
 from vmt.train.interrupt import interruptible

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.train import load
+from vmt.disk import write_atomically, writing
 from vmt.errors import InputError
 from vmt.paper.experiment import Stage, Table, stages
 from vmt.paper.pages import pages
@@ -16,7 +17,6 @@ from vmt.paper.show import markdown, rows_of
 from vmt.paper.tables import TABLES, find_table
 from vmt.paper.together import fill_together, side_by_side
 from vmt.run import RUN
-from vmt.train.checkpoint import write_atomically, writing
 from vmt.train.config import torch_device
 from vmt.train.progress import STDERR
 from vmt.wording import counted

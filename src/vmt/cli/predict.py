@@ -15,11 +15,11 @@ from vmt.data.files import few
 from vmt.data.folders import SUFFIXES
 from vmt.data.reading import progress_bar
 from vmt.data.stream import STDIN, Chunk, Fault, Item, Reads, expand, stream
+from vmt.disk import check_folder
 from vmt.errors import InputError
 from vmt.exported import Exported, open_model
 from vmt.model import Model
 from vmt.names import FEW, PART
-from vmt.train.checkpoint import check_folder
 
 Row = tuple[str, int, str, list[float]]
 

@@ -9,10 +9,10 @@ from typing import Any
 from tqdm import tqdm
 
 from vmt.cli.train import load
+from vmt.disk import check_folder, write_atomically
 from vmt.errors import InputError
 from vmt.report import Options, gather, render
 from vmt.report.page import GENERATOR
-from vmt.train.checkpoint import check_folder, write_atomically
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vmt.disk import write_atomically, writing
 from vmt.errors import InputError
 from vmt.figures import COLOURS, GRID, INK, MUTED, new_figure, plain_axes
 from vmt.paper.figures import Cloud, Curve
-from vmt.train.checkpoint import write_atomically, writing
 
 VECTORS = (".svg", ".pdf")
 SOURCE, TARGET = "#dc2626", "#2563eb"  # red and blue, as in the paper

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from vmt.data import Task
+from vmt.disk import write_atomically, writing
 from vmt.environment import environment
 from vmt.errors import InputError
 from vmt.method import Phase
 from vmt.paper.experiment import Experiment, Stage
 from vmt.run import RUN, read_run
-from vmt.train.checkpoint import write_atomically, writing
 from vmt.train.log import LOG, read_log
 
 

@@ -5,16 +5,13 @@ notes; loads with ``weights_only=True``) and ``manifest.json`` (checksums). The 
 has a predecessor.
 """
 
-import contextlib
-import errno
 import hashlib
 import io
 import json
 import os
 import pickle
-import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from vmt.disk import flush, write_atomically, writing
 from vmt.errors import InputError
 
 KEEP = 2
@@ -32,45 +30,6 @@ PREFIX = "step-"
 
 class Damaged(Exception):
     """A checkpoint that cannot be trusted."""
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content under this name, or what was there before."""
-    # A name of its own: threads have one process number, and so may processes on machines that share a disk.
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with writing(path):
-        try:
-            with aside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns a full disk, a forbidden folder or one that is not there into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        check_folder(path)
-        raise InputError(
-            f"{path} cannot be written ({error.strerror}): free space or choose another folder; what was saved before "
-            "is still there."
-        ) from error
-
-
-def check_folder(path: Path) -> None:
-    """Refuses a file whose folder is not there."""
-    folder = path.parent
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{path} cannot be written, as {folder} is a file: choose a folder.")
-    if not folder.exists():
-        raise InputError(
-            f"{path} cannot be written, as the folder {folder} does not exist: make it, or choose another."
-        )
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any], step: int) -> None:
@@ -111,20 +70,6 @@ def outdated(folder: Path, newest: Path) -> list[Path]:
     whole = checkpoints(folder)
     later = [path for path in whole if path.name > newest.name]
     return [*later, *whole[len(later) + KEEP :], *folder.glob(f".{PREFIX}*")]
-
-
-def flush(path: Path) -> None:
-    """To the disk, for a loss of power. Windows does so by itself and refuses folders, as some file systems do."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def checksum(path: Path) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO
 
 from vmt.data.files import is_text, shown
+from vmt.disk import writing
 from vmt.errors import InputError
-from vmt.train.checkpoint import writing
 
 LOCK = ".lock"
 held: dict[Path, int] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vmt.train.checkpoint import flush, write_atomically, writing
+from vmt.disk import flush, write_atomically, writing
 from vmt.train.tensorboard import Mirror
 
 LOG = "log.jsonl"

@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from vmt.disk import writing
 from vmt.errors import InputError
-from vmt.train.checkpoint import writing
 
 FOLDER = "tensorboard"
 EVENTS = "events.out.tfevents.*"
