@@ -31,7 +31,8 @@ SYN_IS_RECREATED = (
 )
 SOURCE_ONLY_STATISTICS = (
     "Source-Only takes its running statistics from source batches; “target statistics” takes them from target batches, "
-    "as the authors' program does. The paper does not say which of the two its number is."
+    "as the authors' program does. The paper does not say which of the two its number is; "
+    "without instance norm only the second is near it."
 )
 VADA_WEIGHTS = (
     "VADA and Co-DA on MNIST → SVHN use VADA's own λ_t of 0.01, at VMT's 0.06 VADA collapses; without instance norm "
