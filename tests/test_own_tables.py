@@ -253,6 +253,23 @@ def test_columns_that_the_source_lacks_may_hold_anything(tmp_path: Path) -> None
     assert read_own(target, like=read_own(source)).domain.x[1].tolist() == [1, 2]
 
 
+def test_names_that_python_would_read_as_numbers(tmp_path: Path) -> None:
+    header = ["1_1", "1_2"]
+    path = write(tmp_path / "a.csv", [header, *([k, k * k] for k in range(10))])
+    own = read_own(path)
+    assert own.domain.features == ("1_1", "1_2")
+    assert len(own.domain) == 10
+    write(path, [["height", "who"], [1, "01_02"], [2, "03_04"]])
+    with pytest.raises(InputError, match=r"row 2 .* has '01_02' instead of a number in the column 'who'"):
+        read_own(path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_too_large_for_32_bits_is_not_predicted_on() -> None:
+    rows = list(open_csv(iter(["height", "1", "1e300"]), "a.csv", None).numbers(1, (), None))
+    assert rows[1] == (1, "a value that is not finite")
+
+
 def test_a_column_of_files_beside_features(tmp_path: Path) -> None:
     """In a source it may be meant as a list of pictures; where a table has all features of another, it is one too."""
     rows: list[list[object]] = [[f"{k}.wav", k % 2 + k / 30, k, "ab"[k % 2]] for k in range(20)]

@@ -79,7 +79,8 @@ class Table:
                 bad = values.index(None)
                 yield place, f"{cells[bad]!r} instead of a number in the column {header[places[bad]]!r}"
             else:
-                sample = np.array(values, np.float32)
+                with np.errstate(over="ignore"):  # what is too large becomes infinite, which is said
+                    sample = np.array(values, np.float32)
                 yield place, sample if np.isfinite(sample).all() else "a value that is not finite"
 
 

@@ -246,8 +246,8 @@ def delimiter_of(line: str) -> str:
 
 
 def number(cell: str) -> float | None:
-    """The value of a cell: a number, or 1 and 0 for true and false."""
+    """The value of a cell: a number, or 1 and 0 for true and false. 1_2 is a name, though Python reads it as 12."""
     try:
-        return float(cell)
+        return None if "_" in cell else float(cell)
     except ValueError:
         return TRUTH.get(cell.lower())
