@@ -231,3 +231,10 @@ def test_predicting_while_another_thread_trains() -> None:
         while not training.done():
             np.testing.assert_array_equal(model.predict_proba(x), alone)
         training.result()
+
+
+def test_names_of_classes_that_are_numbers_of_numpy_can_be_saved(tmp_path: Path) -> None:
+    y = np.arange(40) % 2
+    x = np.random.default_rng(0).normal(size=(40, 3)) + y[:, None]
+    vmt.adapt((x, y), x, classes=np.unique(y + 7), iterations=1, progress=False, out=tmp_path / "run")
+    assert vmt.load(tmp_path / "run").classes == ("7", "8")

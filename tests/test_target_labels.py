@@ -11,6 +11,7 @@ import torch
 
 import vmt
 from tests.own_pictures import CLASSES, class_folders, heap, picture, save
+from vmt.api import task_of
 from vmt.cli.main import main
 from vmt.data.own import own_task, read_own
 from vmt.data.parts import Reading
@@ -152,6 +153,17 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.filterwarnings("ignore:.*collapsed")  # three iterations are few
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_numbers_with_gaps_as_in_a_data_frame(missing: float | None) -> None:
+    xs, ys, xt, yt = turned(20)
+    known = yt.astype(object)
+    known[4:] = missing
+    task = task_of((xs, ys), xt, None, known if missing is None else known.astype(float), None)
+    assert task.target_labelled is not None
+    assert task.target_labelled.y is not None
+    assert task.target_labelled.y.tolist() == [0, 1, 0, 1]
+
+
 def test_through_the_estimator() -> None:
     xs, ys, xt, yt = turned()
     names = np.array(["left", "right"])

@@ -70,7 +70,7 @@ def adapt(
     target_test
         Labelled target samples, if there are any, to measure the accuracy on; never trained on.
     target_labels, target_label_weight
-        Labels of target samples to train on as well, −1 or an empty name where unknown, and the weight of their
+        Labels of target samples to train on as well, −1, NaN or an empty name where unknown, and the weight of their
         cross-entropy.
     net
         A name that ``vmt train --net`` takes, or a function that builds any ``nn.Module`` (adapted by

@@ -68,7 +68,7 @@ def numbered(y: Any, classes: Sequence[str] | None, name: str, partly: bool = Fa
     stands for the others; else all of them must be."""
     names = names_in(y)
     if names is None:
-        return y
+        return _known_or_minus_1(y) if partly else y
     number: dict[str, int] = {label: k for k, label in enumerate(map(class_name, classes or ()))}
     found: NDArray[np.int64] = np.array([number.get(label, -1) for label in names], np.int64)
     if "" in names and not partly:
@@ -77,3 +77,11 @@ def numbered(y: Any, classes: Sequence[str] | None, name: str, partly: bool = Fa
         known = few(list(number), 10) if number else "the source numbers them"
         raise InputError(f"{name} has the label {strange[0]!r}, which is none of the classes ({known}): correct it.")
     return found
+
+
+def _known_or_minus_1(y: Any) -> Any:
+    """Numbers with −1 for what is missing, as it is in a column of a data frame; else as they are."""
+    values = y.tolist() if hasattr(y, "tolist") else y
+    if not isinstance(values, list) or not any(is_missing(value) for value in values):
+        return y
+    return [-1 if is_missing(value) else value for value in values]

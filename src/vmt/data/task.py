@@ -85,7 +85,8 @@ def _fit(samples: Domain, preprocess: Preprocess) -> Domain:
 def _class_names(classes: Sequence[str] | int | None) -> tuple[str, ...]:
     if classes is None:
         return ()
-    names = tuple(str(k) for k in range(classes)) if isinstance(classes, int) else tuple(classes)
+    # As plain texts: the numbers of NumPy, which np.unique gives, could not be saved.
+    names = tuple(str(name) for name in (range(classes) if isinstance(classes, int) else classes))
     if len(names) < 2 or len(set(names)) != len(names):
         raise InputError(f"classes={classes!r} does not give two or more different classes.")
     return names
