@@ -84,6 +84,13 @@ def test_a_folder_whose_checkpoints_could_not_be_opened_again(tmp_path: Path) ->
     assert not folder.exists()
 
 
+def test_no_folder_is_called_as_the_home_is_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # as in --out=~/run, which a shell leaves alone
+    with pytest.raises(vmt.InputError, match="begins with ~"), claimed(Path("~/run")):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_has_one_writer_among_the_threads_of_a_process(tmp_path: Path) -> None:
     """Or the second would begin the same run anew when the first has come to its end."""
     refused: list[str] = []

@@ -30,6 +30,8 @@ def claimed(folder: Path) -> Iterator[None]:
     """
     if not is_text(folder):  # checkpoints would be written there, but safetensors could not open them again
         raise InputError(f"the folder {shown(folder)} has a name that is not UTF-8: give --out another.")
+    if folder.parts[:1] == ("~",):  # a folder of that name is a trap for whoever removes it again
+        raise InputError(f"the folder {folder} begins with ~, which no shell has replaced: write your home folder out.")
     key = folder.resolve()
     if key in held:
         if held[key] != threading.get_ident():
