@@ -1,4 +1,4 @@
-"""Training leaves alone what belongs to the caller, and does not depend on it: generators, the default type."""
+"""Training leaves alone what is the caller's, and does not depend on it: generators, the default type, autocast."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +55,17 @@ def test_the_default_type_of_the_caller_changes_nothing(
     assert (model.predict_proba(x) == plain.predict_proba(x)).all()
     again = vmt.load(tmp_path / "model.safetensors")
     assert (again.predict_proba(x) == loaded.predict_proba(x)).all()
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_the_autocast_of_the_caller_changes_nothing(images: bool) -> None:
+    plain, x = adapted(images)
+    probabilities = plain.predict_proba(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        model, _ = adapted(images)
+        assert (plain.predict_proba(x) == probabilities).all()
+        assert torch.is_autocast_enabled("cpu")
+    assert (model.predict_proba(x) == probabilities).all()
 
 
 @pytest.mark.usefixtures("in_doubles")

@@ -18,6 +18,13 @@ def single_precision() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+@contextmanager
+def own_autocast() -> Iterator[None]:
+    """What is converted inside is said inside, whatever ``torch.autocast`` was told outside."""
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        yield
+
+
 def bfloat16_helps(device: torch.device) -> tuple[bool, str]:
     """Whether to run networks in bfloat16 on a device by default, and a sentence that says why."""
     if device.type == "cuda":
