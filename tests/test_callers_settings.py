@@ -1,4 +1,4 @@
-"""Training leaves alone what is the caller's, and does not depend on it: generators, the default type, autocast."""
+"""Training leaves alone what is the caller's, and does not depend on it: generators, default types, autocast."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +66,29 @@ def test_the_autocast_of_the_caller_changes_nothing(images: bool) -> None:
         assert (plain.predict_proba(x) == probabilities).all()
         assert torch.is_autocast_enabled("cpu")
     assert (model.predict_proba(x) == probabilities).all()
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[None]:
+    """Tensors are made on a device without values unless another is named; it stands for a GPU."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_the_default_device_of_the_caller_changes_nothing(
+    images: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    plain, x = adapted(images)
+    probabilities = plain.predict_proba(x)
+    plain.save(tmp_path / "model.safetensors")
+    request.getfixturevalue("elsewhere")
+    model, _ = adapted(images)
+    assert (model.predict_proba(x) == probabilities).all()
+    assert (vmt.load(tmp_path / "model.safetensors").predict_proba(x) == probabilities).all()
+    vmt.VMTClassifier(iterations=2).fit(x, np.where(np.arange(40) < 20, np.arange(40) % 2, -1)).predict(x)
+    assert torch.get_default_device() == torch.device("meta")
 
 
 @pytest.mark.usefixtures("in_doubles")

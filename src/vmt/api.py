@@ -19,6 +19,7 @@ from vmt.data.convert import labelled_part
 from vmt.data.frames import in_order_of
 from vmt.data.labels import classes_in, numbered
 from vmt.defaults import defaults_for, looks_for
+from vmt.engine.precision import own_settings
 from vmt.errors import InputError, whole
 from vmt.method import Method
 from vmt.model import Model
@@ -148,6 +149,7 @@ def adapt(
     return model
 
 
+@own_settings()
 def task_of(source: Any, target: Any, target_test: Any, target_labels: Any, classes: Sequence[str] | None) -> Task:
     """Both domains and what is known of the target, with the columns and the classes of the source. What they were made
     from is not held on to while they are trained on."""

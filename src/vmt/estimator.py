@@ -22,6 +22,7 @@ from vmt.data.checks import check_digits
 from vmt.data.convert import labelled_part
 from vmt.defaults import Defaults, defaults_for, interval_for, looks_for
 from vmt.domains import known_labels, source_rows, target_numbers
+from vmt.engine.precision import own_settings
 from vmt.errors import InputError
 from vmt.method import Method
 from vmt.methods import with_target_labels
@@ -207,17 +208,18 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any], known: NDArray[Any] | None
     ) -> Model:
         features = () if self._reads_images else tuple(getattr(self, "feature_names_in_", ()))
-        check_digits(source, target, features)
-        labelled = domain(source, labels, name="the source")
-        unlabelled = domain(target, name="the target")
-        # Nothing is held out, unless to choose by: what the loop watches is not reported, and small sets need labels.
-        task = make_task(
-            labelled,
-            unlabelled,
-            source_test=None if self.keep_best else labelled,
-            target_labelled=None if known is None else labelled_part(unlabelled, known),
-            classes=[str(label) for label in self.classes_],
-        )
+        with own_settings():
+            check_digits(source, target, features)
+            labelled = domain(source, labels, name="the source")
+            unlabelled = domain(target, name="the target")
+            # Nothing is held out, unless to choose by: what the loop watches is not reported, small sets need labels.
+            task = make_task(
+                labelled,
+                unlabelled,
+                source_test=None if self.keep_best else labelled,
+                target_labelled=None if known is None else labelled_part(unlabelled, known),
+                classes=[str(label) for label in self.classes_],
+            )
         chosen = defaults_for(sample_shape(task), max(len(labelled), len(unlabelled)), self.device)
         method = self._method(chosen)
         if known is not None:

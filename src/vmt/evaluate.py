@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.data import Domain, Preprocess
-from vmt.engine.precision import own_autocast
+from vmt.engine.precision import own_settings
 from vmt.nets.staged import evaluating
 
 BATCH = 1000
@@ -31,7 +31,7 @@ class Judgement:
 
 
 @torch.inference_mode()
-@own_autocast()
+@own_settings()
 def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
     """Logits of stored samples, images of any size, in evaluation mode; the mode of each layer is put back."""
     device = next(network.parameters()).device

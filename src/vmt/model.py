@@ -24,7 +24,7 @@ from vmt.data.frames import in_order_of
 from vmt.data.labels import numbered
 from vmt.data.ranges import check_range
 from vmt.disk import write_atomically
-from vmt.engine.precision import single_precision
+from vmt.engine.precision import own_settings, single_precision
 from vmt.errors import InputError
 from vmt.evaluate import Judgement, judge, logits_of
 from vmt.names import FORMATS
@@ -178,7 +178,7 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     header, tensors = undamaged(path)
     spec = NetSpec.from_dict(json.loads(header["network"]))
     # Layers draw their first weights, which are not wanted: the caller's generator is left as it was.
-    with single_precision(), torch.random.fork_rng(devices=[]):
+    with own_settings(), single_precision(), torch.random.fork_rng(devices=[]):
         if network is None or isinstance(network, str):
             module = agreed(spec, network, path).build()
         else:

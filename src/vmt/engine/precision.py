@@ -2,7 +2,7 @@
 it faster."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -19,9 +19,15 @@ def single_precision() -> Iterator[None]:
 
 
 @contextmanager
-def own_autocast() -> Iterator[None]:
-    """What is converted inside is said inside, whatever ``torch.autocast`` was told outside."""
-    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+def own_settings() -> Iterator[None]:
+    """Neither ``torch.autocast`` nor ``torch.set_default_device`` of the caller counts inside."""
+    elsewhere = torch.get_default_device().type != "cpu"
+    with (
+        torch.autocast("cpu", enabled=False),
+        torch.autocast("cuda", enabled=False),
+        # Only where it is needed: every call of torch takes a little longer with it.
+        torch.device("cpu") if elsewhere else nullcontext(),
+    ):
         yield
 
 

@@ -13,7 +13,7 @@ import torch
 
 from vmt.data import Domain, Task
 from vmt.engine import make_engine
-from vmt.engine.precision import own_autocast, single_precision
+from vmt.engine.precision import own_settings, single_precision
 from vmt.errors import InputError
 from vmt.evaluate import judge
 from vmt.events import never_refreshed, run_events
@@ -71,7 +71,7 @@ def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
 @one_at_a_time
 @torch.inference_mode(False)  # whatever mode the caller is in: notebooks often switch gradients off for good
 @torch.enable_grad()
-@own_autocast()
+@own_settings()
 def train(
     task: Task,
     method: Method,
