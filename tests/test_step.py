@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.restated import Objective, Restated
 from tests.small import CLASSES, N, blobs, build, numbers, recorded, setting
 from vmt import methods
 from vmt.data import Domain
 from vmt.draws import SeededDraws
+from vmt.engine.workload import workload
 from vmt.errors import InputError
 from vmt.events import run_events
 from vmt.method import Adam, Method, Phase
@@ -233,3 +235,21 @@ def test_the_two_updates_draw_different_batches_and_the_same_state_repeats_them(
     assert not torch.equal(
         draws.choice("discriminator/target/indices", 20, 6), draws.choice("classifier/target/indices", 20, 6)
     )
+
+
+def test_weights_in_bfloat16_are_those_of_the_step_also_inside_an_autocast() -> None:
+    """As the loop is, in one that is off: torch keeps converted weights until the end of the outermost."""
+
+    def after_two_steps() -> dict[str, Tensor]:
+        work = workload((8, 8, 8), True, torch.device("cpu"), batch_size=4, samples=300, side=8)
+        for _ in range(2):
+            step(work.method.phases[0], work.state, work.setting)
+        return work.state.tensors()
+
+    torch.manual_seed(0)
+    expected = after_two_steps()
+    torch.manual_seed(0)
+    with torch.autocast("cpu", enabled=False):
+        found = after_two_steps()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name

@@ -144,7 +144,7 @@ class Evaluation:
         inputs = [self(view.input) for view in each.views]
         device = inputs[0].device.type
         with (
-            torch.autocast(device, torch.bfloat16, enabled=self.setting.bfloat16),
+            converted(device, self.setting.bfloat16),
             nullcontext() if each.gradient else frozen([module]),
         ):
             if module.one_by_one:
@@ -217,6 +217,17 @@ def statistics_kept(module: nn.Module, update: bool) -> Iterator[None]:
     finally:
         for layer, name, buffer in own:
             layer._buffers[name] = buffer
+
+
+@contextmanager
+def converted(device: str, bfloat16: bool) -> Iterator[None]:
+    """Networks run in bfloat16. Inside a further autocast, which need not be on, torch would keep the converted weights
+    for all steps to come, and they would never change again."""
+    try:
+        with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
+            yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 @contextmanager
