@@ -144,7 +144,8 @@ class Evaluation:
         inputs = [self(view.input) for view in each.views]
         device = inputs[0].device.type
         with (
-            converted(device, self.setting.bfloat16),
+            # Without its cache: inside a further autocast, weights of before the last update would stay in it.
+            torch.autocast(device, torch.bfloat16, enabled=self.setting.bfloat16, cache_enabled=False),
             nullcontext() if each.gradient else frozen([module]),
         ):
             if module.one_by_one:
@@ -217,17 +218,6 @@ def statistics_kept(module: nn.Module, update: bool) -> Iterator[None]:
     finally:
         for layer, name, buffer in own:
             layer._buffers[name] = buffer
-
-
-@contextmanager
-def converted(device: str, bfloat16: bool) -> Iterator[None]:
-    """Networks run in bfloat16. Inside a further autocast, which need not be on, torch would keep the converted weights
-    for all steps to come, and they would never change again."""
-    try:
-        with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
-            yield
-    finally:
-        torch.clear_autocast_cache()
 
 
 @contextmanager
