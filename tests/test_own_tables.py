@@ -282,6 +282,9 @@ def test_a_column_of_files_beside_features(tmp_path: Path) -> None:
     assert open_csv(iter(lines), "target.csv", None, ("height", "width")).layout.path is None
     with pytest.raises(InputError, match=r"'file'.*has '0.wav'.*remove it if the other columns are features"):
         read_own(tmp_path / "target.csv")
+    long = write(tmp_path / "long.csv", [header, ["x" * 300, 1, 2, "a"], ["y" * 300, 2, 3, "b"]])
+    with pytest.raises(InputError, match=r"the column 'file' of .* should name pictures"):
+        read_own(long)
 
 
 def test_paths_from_somewhere_else(tmp_path: Path) -> None:

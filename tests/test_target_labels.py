@@ -152,7 +152,6 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert says in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:.*collapsed")  # three iterations are few
 @pytest.mark.parametrize("missing", [np.nan, None])
 def test_numbers_with_gaps_as_in_a_data_frame(missing: float | None) -> None:
     xs, ys, xt, yt = turned(20)
@@ -162,8 +161,12 @@ def test_numbers_with_gaps_as_in_a_data_frame(missing: float | None) -> None:
     assert task.target_labelled is not None
     assert task.target_labelled.y is not None
     assert task.target_labelled.y.tolist() == [0, 1, 0, 1]
+    again = task_of((xs, ys), xt, None, tuple(known), None).target_labelled
+    assert again is not None
+    assert len(again) == 4
 
 
+@pytest.mark.filterwarnings("ignore:.*collapsed")  # three iterations are few
 def test_through_the_estimator() -> None:
     xs, ys, xt, yt = turned()
     names = np.array(["left", "right"])

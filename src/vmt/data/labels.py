@@ -82,6 +82,6 @@ def numbered(y: Any, classes: Sequence[str] | None, name: str, partly: bool = Fa
 def _known_or_minus_1(y: Any) -> Any:
     """Numbers with −1 for what is missing, as it is in a column of a data frame; else as they are."""
     values = y.tolist() if hasattr(y, "tolist") else y
-    if not isinstance(values, list) or not any(is_missing(value) for value in values):
+    if not isinstance(values, list | tuple) or not any(is_missing(value) for value in values):
         return y
     return [-1 if is_missing(value) else value for value in values]

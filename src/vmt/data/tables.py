@@ -3,6 +3,7 @@ packed with gzip."""
 
 import csv
 import math
+import os
 import re
 from array import array
 from collections.abc import Iterator, Sequence
@@ -170,7 +171,8 @@ def _pictures(
         raise InputError(f"row {missing[0]} of {path} names no picture: correct or remove it.")
     first = listed[0][1][place]
     looks_like_pictures = any(Path(row[place]).suffix.lower() in SUFFIXES for _, row in listed)
-    if len(header) > 2 and not looks_like_pictures and not (path.parent / first).exists():
+    # os.path.exists, unlike Path's, takes a text that is too long for a name for no file.
+    if len(header) > 2 and not looks_like_pictures and not os.path.exists(path.parent / first):
         raise InputError(
             f"the column {header[place]!r} of {shown(path)} should name pictures, but has {first!r}: correct it, or "
             "remove it if the other columns are features."
