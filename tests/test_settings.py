@@ -141,6 +141,9 @@ def test_a_network_without_instance_norm_on_a_task_of_the_paper(
     recipe = json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]
     assert recipe["net_options"] == {}
     assert recipe["settings"]["lambda_t"] == paper("mnist-svhn", instance_norm=False).settings["lambda_t"]
+    assert main(["train", "--resume", str(tmp_path / "run"), "--no-instance-norm"]) == 0
+    assert main(["train", "--resume", str(tmp_path / "run"), "--instance-norm"]) == 2
+    assert "started with --instance-norm False, not True" in capsys.readouterr().err
 
 
 def test_a_radius_that_was_asked_for_is_not_explained(run: list[str], capsys: pytest.CaptureFixture[str]) -> None:

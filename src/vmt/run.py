@@ -215,7 +215,8 @@ def check_same_run(spec: RunSpec, asked: Mapping[str, Any]) -> None:
     refine = dict(recipe.dirt_t or {})
     if "iterations" in refine:
         refine["dirt_t_iterations"] = refine.pop("iterations")
-    known = {**asdict(spec.data), **asdict(recipe.config), **refine, **recipe.settings, **recipe.net_options}
+    known = {**asdict(spec.data), **asdict(recipe.config), **refine, **recipe.settings}
+    known |= {"instance_norm": False, **recipe.net_options}
     known |= {"method": recipe.method, "net": recipe.net, "dirt_t": recipe.dirt_t is not None}
     for name, value in asked.items():
         flag = "--" + name.replace("_", "-")
