@@ -82,7 +82,7 @@ def add_commands(commands: Any) -> None:
         "--instance-norm",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="normalise each image at the input (default: yes for the paper's tasks)",
+        help="normalise each image at the input (default: yes for the paper's tasks and networks)",
     )
     add_fields(parser.add_argument_group("run"), Config)
     parser.set_defaults(run=Later("vmt.cli.train"))
