@@ -54,8 +54,8 @@ def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) ->
 
 @torch.no_grad()
 def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., Any]:
-    """From the cache of an earlier process where the graph is the same: its numbers are tensors, so it is for every seed,
-    weight and learning rate."""
+    """From the cache of an earlier process where the graph is the same: its numbers are tensors, so it is for every
+    seed, weight and learning rate."""
     mode = FakeTensorMode(shape_env=ShapeEnv())  # Inductor only looks into its cache where shapes have an environment.
     stand_ins: list[Tensor | int | torch.SymInt | None] = [
         mode.from_tensor(tensor, static_shapes=True) for tensor in tensors
