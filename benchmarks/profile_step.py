@@ -14,9 +14,8 @@ import torch
 import torch._inductor
 from torch.profiler import ProfilerActivity, profile
 
-from vmt.engine import whole_step
-from vmt.engine.bench import streams_from
-from vmt.engine.workload import workload
+from vmt.engine import compile as whole_step
+from vmt.engine.bench import streams_from, workload
 
 
 def timed(what: str, run: Callable[..., Any]) -> Callable[..., Any]:

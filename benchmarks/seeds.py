@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from vmt.data import Task, load_task
+from vmt.device import torch_device
 from vmt.engine import make_engine
-from vmt.environment import environment
-from vmt.evaluate import judge
+from vmt.evaluate.accuracy import judge
 from vmt.nets import cnn
-from vmt.recipes import paper, with_settings
-from vmt.state import build_state
-from vmt.train.config import torch_device
-from vmt.train.setting import make_setting, predictor_of, sample_shape
+from vmt.runs.environment import environment
+from vmt.runs.recipes import paper, with_settings
+from vmt.step.context import make_setting, predictor_of, sample_shape
+from vmt.step.state import build_state
 
 LOOK_EVERY = 2_500
 

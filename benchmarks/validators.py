@@ -28,10 +28,10 @@ from validators_tables import write_tables
 
 from vmt import InputError, methods
 from vmt.data import Domain, Task, digits_task, make_task
-from vmt.environment import environment
-from vmt.method import Adam, Method, decay_for
-from vmt.nets.spec import NetSpec
-from vmt.recipes import DIGITS_RADIUS
+from vmt.methods.nouns import Adam, Method, decay_for
+from vmt.nets.factory import NetSpec
+from vmt.runs.environment import environment
+from vmt.runs.recipes import DIGITS_RADIUS
 from vmt.train import Config, train
 
 ROOT = Path(__file__).parent.parent

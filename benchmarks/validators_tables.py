@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from vmt.disk import write_atomically
-from vmt.train.validate import standing
+from vmt.evaluate.probe import standing
+from vmt.runs.ranking import spearman
 from vmt.validators import VALIDATORS
-from vmt.validators.ranks import spearman
 
 Look = dict[str, Any]
 BEGIN, END = "<!-- study: written by benchmarks/validators.py -->", "<!-- end of study -->"

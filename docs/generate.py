@@ -15,9 +15,9 @@ from pathlib import Path
 from vmt import methods
 from vmt.cli.main import build_parser
 from vmt.cli.train import DIRT_T, SETTINGS
-from vmt.method import Adam, Method, Update
-from vmt.plan import Pass, plan
-from vmt.views import Adversarial, Batch, Mix, Node, Start, Tap, View
+from vmt.methods.nodes import Adversarial, Batch, Mix, Node, Start, Tap, View
+from vmt.methods.nouns import Adam, Method, Update
+from vmt.step.plan import Pass, plan
 
 DOCS = Path(__file__).parent
 SWITCHES = {

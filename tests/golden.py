@@ -20,12 +20,12 @@ import torch
 from tests.recording import POOL, N, pool, recorded_form, recorded_values, to_tf, to_torch, value_of, variables
 from vmt import methods
 from vmt.data import Domain
-from vmt.draws import RecordedDraws
-from vmt.events import run_events
-from vmt.method import Method
+from vmt.methods.nouns import Method
 from vmt.nets import cnn
-from vmt.state import State, build_state, fresh_optimisers, share_buffers
-from vmt.step import Metrics, Setting, step
+from vmt.step.draws import RecordedDraws
+from vmt.step.state import State, build_state, fresh_optimisers, share_buffers
+from vmt.step.step import Metrics, Setting, step
+from vmt.train.loop import run_events
 
 WIDTHS = {"small": (64, 64, 64), "large": (96, 192, 192)}
 # The recording's names for losses, by method.

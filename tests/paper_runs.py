@@ -8,8 +8,8 @@ from vmt.cli.train import load
 from vmt.paper.experiment import Stage
 from vmt.paper.figures import System
 from vmt.paper.results import write_result
-from vmt.recipes import with_settings
-from vmt.run import DataSpec, RunSpec, execute
+from vmt.runs.recipes import with_settings
+from vmt.runs.run import DataSpec, RunSpec, execute
 
 
 def write_runs(systems: Iterable[System], data: Path, runs: Path, results: Path) -> None:

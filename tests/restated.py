@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vmt.data import Domain
-from vmt.draws import Draws
-from vmt.state import State
+from vmt.step.draws import Draws
+from vmt.step.state import State
 
 Numbers = dict[str, Tensor]
 BLOCKS = {"features": ("features.1", "features.2"), "hidden": ("hidden.0", "hidden.1")}

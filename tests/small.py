@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from vmt.data import Domain
-from vmt.draws import Draws, RecordedDraws
-from vmt.method import Method
+from vmt.methods.nouns import Method
+from vmt.methods.schedules import Schedule
 from vmt.nets import Staged, mlp
-from vmt.schedules import Schedule
-from vmt.state import NetworkFactory, State, build_state, fresh_optimisers, share_buffers
-from vmt.step import Setting
+from vmt.step.draws import Draws, RecordedDraws
+from vmt.step.state import NetworkFactory, State, build_state, fresh_optimisers, share_buffers
+from vmt.step.step import Setting
 
 FEATURES, CLASSES, N, BATCH, WIDTH = 4, 3, 20, 6, 5
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import vmt
-from vmt.begun import record_of
 from vmt.data import domain, make_task
-from vmt.data.labels import classes_in, numbered
-from vmt.defaults import defaults_for
+from vmt.data.arrays import classes_in, numbered
 from vmt.errors import InputError
-from vmt.nets.spec import NetSpec
+from vmt.nets.factory import NetSpec
+from vmt.runs.begun import record_of
+from vmt.runs.recipes import defaults_for
 from vmt.train import Config
 
 Y = np.arange(60) % 3

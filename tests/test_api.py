@@ -12,8 +12,8 @@ from torch import nn
 
 import vmt
 from vmt.data import domain
-from vmt.evaluate import BATCH
-from vmt.method import Adam, Method
+from vmt.evaluate.accuracy import BATCH
+from vmt.methods.nouns import Adam, Method
 from vmt.nets import Staged, from_module
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

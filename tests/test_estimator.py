@@ -16,8 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vmt
 from vmt import VMTClassifier
-from vmt.defaults import defaults_for
-from vmt.schedules import WarmUp
+from vmt.methods.schedules import WarmUp
+from vmt.runs.recipes import defaults_for
 
 # A high learning rate makes up for few iterations.
 FAST = VMTClassifier(iterations=60, batch_size=32, lr=1e-2, device="cpu")

@@ -12,7 +12,7 @@ from sklearn.utils import estimator_checks
 
 import vmt
 from vmt import VMTClassifier
-from vmt.method import Adam
+from vmt.methods.nouns import Adam
 from vmt.validators import VALIDATORS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -50,7 +50,7 @@ def moved() -> Arrays:
     return x, np.array(["left", "middle one", "右"])[y], x[::-1] + 0.5
 
 
-def rough(iterations: int) -> vmt.method.Method:
+def rough(iterations: int) -> vmt.methods.nouns.Method:
     return vmt.methods.source_only(optimiser=Adam(lr=0.1), iterations=iterations).with_decay(0.0)
 
 

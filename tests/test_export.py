@@ -16,8 +16,7 @@ import vmt
 from tests.own_data import write_blobs
 from vmt.cli.main import main
 from vmt.data import Task, digits_task, read_npz
-from vmt.export import export
-from vmt.exported import load_exported
+from vmt.export import export, load_exported
 from vmt.nets import from_module
 
 onnxruntime = pytest.importorskip("onnxruntime")

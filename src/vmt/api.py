@@ -12,26 +12,23 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from vmt import methods
-from vmt.begun import begin_or_go_on, record_of
 from vmt.data import Domain, Task, domain, make_task
+from vmt.data.arrays import classes_in, in_order_of, labelled_part, numbered
 from vmt.data.checks import check_digits
-from vmt.data.convert import labelled_part
-from vmt.data.frames import in_order_of
-from vmt.data.labels import classes_in, numbered
-from vmt.defaults import defaults_for, looks_for
-from vmt.engine.precision import own_settings
-from vmt.errors import InputError, whole
-from vmt.method import Method
+from vmt.device import own_settings, torch_device
+from vmt.errors import InputError, perhaps, whole
+from vmt.methods.nouns import Method
 from vmt.model import Model
-from vmt.nets.spec import NetSpec, network_of
-from vmt.run import MODEL
-from vmt.settings import changed, every_setting
-from vmt.train.claim import claimed
-from vmt.train.config import Config, torch_device
+from vmt.nets.factory import NetSpec, network_of
+from vmt.runs.begun import begin_or_go_on, record_of
+from vmt.runs.lock import claimed
+from vmt.runs.recipes import defaults_for, looks_for
+from vmt.runs.run import MODEL
+from vmt.runs.settings import changed, every_setting
+from vmt.step.context import sample_shape
+from vmt.train.config import Config
 from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
-from vmt.train.setting import sample_shape
-from vmt.wording import perhaps
 
 
 def adapt(
@@ -64,7 +61,7 @@ def adapt(
     target
         Samples of the target, of the same kind and value range. No labels are needed.
     method
-        The name of a method, with settings chosen for the kind of samples (:func:`vmt.defaults.defaults_for`), as on
+        The name of a method, with settings chosen for the kind of samples (:func:`vmt.runs.recipes.defaults_for`), as on
         the command line; pass ``settings`` to change some of them. Or a value such as
         ``vmt.methods.vmt(lambda_t=0.06)``, which is used exactly as it is. For a method that trains on target labels,
         pass ``target=(x, y)``.

@@ -2,6 +2,9 @@
 raise."""
 
 import operator
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 
@@ -41,3 +44,33 @@ def whole(value: Any, name: str) -> int:
         return operator.index(value)
     except TypeError as error:
         raise InputError(f"{name} is {value!r}: give a whole number.") from error
+
+
+def counted(count: int, what: str) -> str:
+    """
+    >>> counted(1, "run"), counted(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def perhaps(name: str, known: Iterable[str]) -> str:
+    """What may have been meant by a name that is not known.
+
+    >>> perhaps("vadda", ["vada", "vmt"]), perhaps("other", ["vada", "vmt"])
+    (' (perhaps vada?)', '')
+    """
+    near = get_close_matches(name, list(known), n=1)
+    return f" (perhaps {near[0]}?)" if near else ""
+
+
+def shown(text: Path | str) -> str:
+    """A name that can be printed and saved, even if its bytes are no text: those are written out, or names that differ
+    in them would become one."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
+def few(names: list[str], most: int = 3) -> str:
+    """The first few of many."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

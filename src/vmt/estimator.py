@@ -18,21 +18,70 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from vmt.api import model_of
 from vmt.data import domain, make_task
+from vmt.data.arrays import UNKNOWN, is_missing, labelled_part
 from vmt.data.checks import check_digits
-from vmt.data.convert import labelled_part
-from vmt.defaults import Defaults, defaults_for, interval_for, looks_for
-from vmt.domains import known_labels, source_rows, target_numbers
-from vmt.engine.precision import own_settings
+from vmt.device import own_settings, torch_device
 from vmt.errors import InputError
-from vmt.method import Method
-from vmt.methods import with_target_labels
+from vmt.methods.nouns import Method
+from vmt.methods.systems import with_target_labels
 from vmt.model import Model
-from vmt.nets.spec import network_of
-from vmt.recipes import with_settings
-from vmt.train.config import Config, torch_device
+from vmt.nets.factory import network_of
+from vmt.runs.recipes import Defaults, defaults_for, interval_for, looks_for, with_settings
+from vmt.step.context import sample_shape
+from vmt.train.config import Config
 from vmt.train.loop import train
 from vmt.train.progress import Progress
-from vmt.train.setting import sample_shape
+
+
+def target_numbers(labels: Any, classes: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """The class number of each target sample, −1 where its label is not known."""
+    if labels is None:
+        raise InputError("use_target_labels needs labels of the target: give y_target, or sample_domain.")
+    number = {label: k for k, label in enumerate(classes.tolist())}
+    if -1 in number:
+        raise InputError(
+            "−1 is a label of the source, and marks unknown ones of the target: name that class otherwise."
+        )
+    given = np.asarray(labels, object).ravel().tolist()
+    if len(given) != count:
+        raise InputError(
+            f"y_target has {len(given)} labels for {count} samples: give one each, −1 where it is unknown."
+        )
+    known = known_labels(labels, classes)
+    strange = [label for label, is_known in zip(given, known, strict=True) if is_known and label not in number]
+    if strange:
+        raise InputError(f"the target has the label {strange[0]!r}, which the source lacks: correct or remove it.")
+    return np.array([number.get(label, -1) for label in given], np.int64)
+
+
+def known_labels(labels: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which labels are known: −1 and the like stand for one that is not, unless they are classes themselves.
+
+    >>> known_labels([0, 1, -1], np.array([0, 1])), known_labels([1, -1], np.array([-1, 1]))
+    (array([ True,  True, False]), array([ True,  True]))
+    """
+    found = set(classes.tolist())
+    given = np.asarray(labels, object).ravel().tolist()
+    return np.array([not (is_missing(label) or str(label) in UNKNOWN) or label in found for label in given], bool)
+
+
+def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:
+    """Which samples are of the source."""
+    try:
+        domains = column_or_1d(sample_domain).astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"sample_domain holds no row of numbers ({error}): give one per sample.") from error
+    if len(domains) != count:
+        raise InputError(f"sample_domain has {len(domains)} entries for {count} samples: give one per sample.")
+    if not (abs(domains) > 0).all():
+        raise InputError(
+            "sample_domain has zeros or NaN: give positive numbers for the source, negative ones for the target."
+        )
+    is_source: NDArray[np.bool_] = domains > 0
+    for part, missing in ((is_source, "positive entry, so no source"), (~is_source, "negative entry, so no target")):
+        if not part.any():
+            raise InputError(f"sample_domain has no {missing}: mark the source positive and the target negative.")
+    return is_source
 
 
 class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -44,10 +93,10 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     Parameters
     ----------
     method
-        A name that ``vmt methods`` lists, or a :class:`vmt.method.Method`, whose own settings then hold.
+        A name that ``vmt methods`` lists, or a :class:`vmt.methods.nouns.Method`, whose own settings then hold.
     lambda_d, lambda_s, lambda_t
         Weights of the domain-adversarial loss, of the penalties on the source and of those on the target. None, here
-        and below, takes what suits the kind of samples (:func:`vmt.defaults.defaults_for`).
+        and below, takes what suits the kind of samples (:func:`vmt.runs.recipes.defaults_for`).
     warm_up
         The share of the iterations over which λ_t grows from 0.
     radius

@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vmt.widths import wide
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """At least single precision: what a bfloat16 network produces is worked on in float32, doubles stay doubles."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def soft_cross_entropy(probabilities: Tensor, logits: Tensor) -> Tensor:
@@ -20,7 +23,7 @@ def soft_cross_entropy(probabilities: Tensor, logits: Tensor) -> Tensor:
     >>> soft_cross_entropy(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.0, 0.0]]))
     tensor([0.6931])
     """
-    return -(probabilities * wide(logits).log_softmax(-1)).sum(-1)
+    return -(probabilities * at_least_float32(logits).log_softmax(-1)).sum(-1)
 
 
 def source_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -29,7 +32,7 @@ def source_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     >>> source_cross_entropy(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
     tensor([0.1269, 2.1269])
     """
-    return F.cross_entropy(wide(logits), labels, reduction="none")
+    return F.cross_entropy(at_least_float32(logits), labels, reduction="none")
 
 
 def conditional_entropy(logits: Tensor) -> Tensor:
@@ -38,7 +41,7 @@ def conditional_entropy(logits: Tensor) -> Tensor:
     >>> conditional_entropy(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
     tensor([0.6931, 0.0012])
     """
-    return soft_cross_entropy(wide(logits).softmax(-1), logits)
+    return soft_cross_entropy(at_least_float32(logits).softmax(-1), logits)
 
 
 def discriminator_loss(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,7 +51,9 @@ def discriminator_loss(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     >>> discriminator_loss(source=torch.tensor([[3.0]]), target=torch.tensor([[3.0]]))
     (tensor([0.0243]), tensor([1.5243]))
     """
-    return 0.5 * F.softplus(-wide(source).squeeze(-1)), 0.5 * F.softplus(wide(target).squeeze(-1))
+    return 0.5 * F.softplus(-at_least_float32(source).squeeze(-1)), 0.5 * F.softplus(
+        at_least_float32(target).squeeze(-1)
+    )
 
 
 def domain_confusion(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,12 +70,12 @@ def domain_confusion(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def virtual_adversarial(clean: Tensor, adversarial: Tensor) -> Tensor:
     r"""Eq. 3, :math:`\mathcal L_v`: :math:`\mathrm{CE}(f(x), f(x + r))` with :math:`f(x)` held constant.
 
-    ``adversarial`` are the logits at :math:`x + r`, where :math:`r` comes from :func:`vmt.directions.adversarial`.
+    ``adversarial`` are the logits at :math:`x + r`, where :math:`r` comes from :func:`vmt.losses.adversarial_point`.
 
     >>> virtual_adversarial(clean=torch.tensor([[9.0, 0.0]]), adversarial=torch.tensor([[0.0, 0.0]]))
     tensor([0.6931])
     """
-    return soft_cross_entropy(wide(clean.detach()).softmax(-1), adversarial)
+    return soft_cross_entropy(at_least_float32(clean.detach()).softmax(-1), adversarial)
 
 
 def mixed(values: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
@@ -98,7 +103,7 @@ def virtual_mixup(clean: Tensor, of_mixed: Tensor, lam: Tensor, partner: Tensor)
     >>> torch.allclose(loss, conditional_entropy(net(mixed(x, lam, partner))), atol=1e-5)
     True
     """
-    virtual_label = mixed(wide(clean.detach()), lam, partner).softmax(-1)
+    virtual_label = mixed(at_least_float32(clean.detach()), lam, partner).softmax(-1)
     return soft_cross_entropy(virtual_label, of_mixed)
 
 
@@ -109,7 +114,7 @@ def virtual_mixup_on_probabilities(clean: Tensor, of_mixed: Tensor, lam: Tensor,
     >>> virtual_mixup_on_probabilities(clean, torch.zeros(2, 2), lam, partner)
     tensor([0.6931, 0.6931])
     """
-    virtual_label = mixed(wide(clean.detach()).softmax(-1), lam, partner)
+    virtual_label = mixed(at_least_float32(clean.detach()).softmax(-1), lam, partner)
     return soft_cross_entropy(virtual_label, of_mixed)
 
 
@@ -122,7 +127,7 @@ def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
     >>> teacher_cross_entropy(teacher=torch.tensor([[9.0, 0.0]]), student=torch.tensor([[2.0, 0.0]]))
     tensor([0.1272])
     """
-    return soft_cross_entropy(wide(teacher.detach()).softmax(-1), student)
+    return soft_cross_entropy(at_least_float32(teacher.detach()).softmax(-1), student)
 
 
 def agreement(first: Tensor, second: Tensor) -> Tensor:
@@ -131,7 +136,7 @@ def agreement(first: Tensor, second: Tensor) -> Tensor:
     >>> agreement(torch.tensor([[9.0, 0.0]]), torch.tensor([[0.0, 9.0]]))
     tensor([1.9995])
     """
-    return (wide(first).softmax(-1) - wide(second).softmax(-1)).abs().sum(-1)
+    return (at_least_float32(first).softmax(-1) - at_least_float32(second).softmax(-1)).abs().sum(-1)
 
 
 def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
@@ -142,7 +147,7 @@ def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
     >>> diversity(torch.ones(4, 3), torch.zeros(4, 3))
     tensor([-3.])
     """
-    distance = (wide(first) - wide(second)).flatten(1).mean(0).square().sum()
+    distance = (at_least_float32(first) - at_least_float32(second)).flatten(1).mean(0).square().sum()
     return -distance.clamp_max(ceiling)[None]
 
 
@@ -167,6 +172,31 @@ def maximum_mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
         squared = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
         return torch.stack([(squared / (-2 * sigma)).exp() for sigma in BANDWIDTHS]).sum(0)
 
-    s, t = wide(source).flatten(1), wide(target).flatten(1)
+    s, t = at_least_float32(source).flatten(1), at_least_float32(target).flatten(1)
     value = kernel(s, s).mean() + kernel(t, t).mean() - 2 * kernel(s, t).mean()
     return value.clamp_min(1e-4)[None]
+
+
+# The authors' program floors the squared norm here, so that a vanishing gradient gives a step shorter than the radius
+# instead of one of arbitrary direction and full length.
+SQUARED_NORM_FLOOR = 1e-12
+
+
+def unit(direction: Tensor) -> Tensor:
+    """Each sample scaled to L2 norm 1 over all of its own values (and no others)."""
+    flat = at_least_float32(direction).flatten(1)
+    squared = flat.square().sum(1, keepdim=True).clamp_min(SQUARED_NORM_FLOOR)
+    return (flat * squared.rsqrt()).view(direction.shape)
+
+
+def slope(x: Tensor, label: Tensor, logits: Tensor) -> Tensor:
+    r"""The gradient at ``x`` of :math:`\mathrm{CE}(p, f(x))`; ``logits`` are those at ``x``, p is a soft label."""
+    # The sum, not the mean: the floor in `unit` is meant for per-sample gradients.
+    (gradient,) = torch.autograd.grad(soft_cross_entropy(label, logits).sum(), x)
+    return gradient
+
+
+def adversarial_point(x: Tensor, slope: Tensor, radius: float) -> Tensor:
+    r"""Eq. 3's :math:`x + r`, :math:`\|r\| = \epsilon` per sample, by one power step: along the slope found at
+    :math:`x + \xi d`, a random point beside :math:`x`. First-order only: the result is a constant."""
+    return x + radius * unit(slope)

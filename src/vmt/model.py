@@ -20,19 +20,16 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from vmt.data import Domain, Preprocess, domain
-from vmt.data.frames import in_order_of
-from vmt.data.labels import numbered
-from vmt.data.ranges import check_range
+from vmt.data.arrays import in_order_of, numbered
+from vmt.data.preprocess import check_range
+from vmt.device import own_settings, single_precision, torch_device
 from vmt.disk import write_atomically
-from vmt.engine.precision import own_settings, single_precision
 from vmt.errors import InputError
-from vmt.evaluate import Judgement, judge, logits_of
+from vmt.evaluate.accuracy import Judgement, judge, logits_of
 from vmt.names import FORMATS
-from vmt.nets.fitted import fitted
-from vmt.nets.own import builder, factory_name
-from vmt.nets.spec import OWN_MODULE, NetSpec
+from vmt.nets.adapter import fitted
+from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.staged import Staged
-from vmt.train.config import torch_device
 
 FORMAT = "vmt-model"
 VERSION = 1
@@ -214,7 +211,7 @@ def model_file(path: Path) -> Path:
         raise InputError(f"there is no model at {path}: give a saved model or the folder of a finished run.")
     if path.suffix[1:] in FORMATS:
         raise InputError(
-            f"{path} is an exported file: open it with vmt.exported.load_exported, which needs no network, or give the "
+            f"{path} is an exported file: open it with vmt.export.load_exported, which needs no network, or give the "
             "model that it was made from."
         )
     return path

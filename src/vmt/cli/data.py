@@ -11,12 +11,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from vmt.data.cores import usable_cores
-from vmt.data.download import Remote, fetch
-from vmt.data.mnistm import build_mnistm
-from vmt.data.sources import SOURCES
-from vmt.data.stored import Built
-from vmt.data.syn import build_syn
+from vmt.data.fetch import SOURCES, Remote, fetch
+from vmt.data.synthetic.built_sets import Built
+from vmt.data.synthetic.mnistm import build_mnistm
+from vmt.data.synthetic.syn import build_syn
+from vmt.device import usable_cores
 from vmt.errors import InputError
 
 BUILT = ("mnistm", "syn")

@@ -11,8 +11,8 @@ from vmt.cli.train import load
 from vmt.disk import write_atomically
 from vmt.figures import draw_comparison
 from vmt.names import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS
-from vmt.recipes import Recipe, digits
-from vmt.run import CURVES, MODEL, SUMMARY, DataSpec, RunSpec, execute
+from vmt.runs.recipes import Recipe, digits
+from vmt.runs.run import CURVES, MODEL, SUMMARY, DataSpec, RunSpec, execute
 from vmt.train.interrupt import interruptible
 from vmt.train.log import LOG, read_log
 from vmt.train.progress import Progress

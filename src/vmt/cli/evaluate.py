@@ -11,12 +11,12 @@ import torch
 
 from vmt.cli.train import load as load_data
 from vmt.data import read_own
-from vmt.data.own import how_to_label
-from vmt.data.stream import as_trained
+from vmt.data.files.own import how_to_label
+from vmt.data.files.stream import as_trained
 from vmt.errors import InputError
 from vmt.model import Model, load
 from vmt.names import FORMATS
-from vmt.run import RUN, read_run
+from vmt.runs.run import RUN, read_run
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from vmt.cli.predict import Tally, predictions
 from vmt.cli.train import load as load_data
-from vmt.data.ranges import BYTES
-from vmt.data.stream import Chunk, Fault, Reads, expand, stream
+from vmt.data.files.stream import Chunk, Fault, Reads, expand, stream
+from vmt.data.preprocess import BYTES
 from vmt.errors import InputError
 from vmt.export import Parity, export, input_of
 from vmt.model import Model, load
 from vmt.names import MOST_CHECKED, ONNX
-from vmt.run import RUN, read_run
+from vmt.runs.run import RUN, read_run
 
 
 def run(arguments: argparse.Namespace) -> int:

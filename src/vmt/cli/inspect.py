@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from vmt.data import TASKS
-from vmt.methods import METHODS, dirt_t
+from vmt.methods.systems import METHODS, dirt_t
 
 
 def list_methods(arguments: argparse.Namespace) -> int:

@@ -14,9 +14,8 @@ import vmt
 from vmt.cli.help import Help
 from vmt.cli.later import INTERRUPTED
 from vmt.cli.parsers import bench, data, demo, evaluate, export, inspect, paper, predict, report, select, train
-from vmt.errors import InputError, gave_up, refused
+from vmt.errors import InputError, gave_up, perhaps, refused
 from vmt.train.progress import STDERR
-from vmt.wording import perhaps
 
 EXAMPLES = """examples:
   vmt demo                                    see it work: a small real task, a few minutes on a CPU

@@ -5,19 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from vmt.data import Task
-from vmt.data.files import few
-from vmt.data.own import EVALUATION_ONLY, own_task
-from vmt.data.parts import Reading
-from vmt.defaults import defaults_for, looks_for
-from vmt.errors import InputError
-from vmt.methods import METHODS, dirt_t
+from vmt.data.files.own import EVALUATION_ONLY, Reading, own_task
+from vmt.errors import InputError, few
+from vmt.methods.systems import METHODS, dirt_t
 from vmt.names import KINDS
-from vmt.recipes import Recipe
-from vmt.run import DataSpec
-from vmt.settings import parameters
+from vmt.runs.recipes import Recipe, defaults_for, looks_for
+from vmt.runs.run import DataSpec
+from vmt.runs.settings import parameters
+from vmt.step.context import sample_shape
 from vmt.train.config import Config
 from vmt.train.progress import STDOUT
-from vmt.train.setting import sample_shape
 
 FEW = 8
 WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t"}

@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.train import load
+from vmt.device import torch_device
 from vmt.disk import write_atomically, writing
-from vmt.errors import InputError
+from vmt.errors import InputError, counted
 from vmt.paper.experiment import Stage, Table, stages
-from vmt.paper.pages import pages
+from vmt.paper.pages import markdown, pages, rows_of
+from vmt.paper.queue import Filled, Places, fill, fill_together, side_by_side
 from vmt.paper.results import is_done
-from vmt.paper.runner import Filled, Places, fill
-from vmt.paper.show import markdown, rows_of
 from vmt.paper.tables import TABLES, find_table
-from vmt.paper.together import fill_together, side_by_side
-from vmt.run import RUN
-from vmt.train.config import torch_device
+from vmt.runs.run import RUN
 from vmt.train.progress import STDERR
-from vmt.wording import counted
 
 GET_DATA = "vmt data download mnist svhn --data DATA fetches the sets of most of them"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from vmt.cli.paper import to_stderr as say
 from vmt.cli.train import load
 from vmt.data import Task
+from vmt.device import torch_device
 from vmt.disk import write_atomically
-from vmt.environment import environment
 from vmt.errors import InputError
 from vmt.paper.tables import M2S
-from vmt.run import DataSpec
-from vmt.train.config import torch_device
+from vmt.runs.environment import environment
+from vmt.runs.run import DataSpec
 
 # Samples of each test set, or pairs, that are done in a few minutes on a CPU and on a GPU.
 SAMPLES = {"tsne": (500, 500), "gradient-norms": (50, 2000), "accuracy-over-time": (0, 0)}

@@ -11,13 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from vmt.data.files import few
-from vmt.data.folders import SUFFIXES
-from vmt.data.reading import progress_bar
-from vmt.data.stream import STDIN, Chunk, Fault, Item, Reads, expand, stream
+from vmt.data.files.folders import SUFFIXES
+from vmt.data.files.pictures import progress_bar
+from vmt.data.files.stream import STDIN, Chunk, Fault, Item, Reads, expand, stream
 from vmt.disk import check_folder
-from vmt.errors import InputError
-from vmt.exported import Exported, open_model
+from vmt.errors import InputError, few
+from vmt.export import Exported, open_model
 from vmt.model import Model
 from vmt.names import FEW, PART
 

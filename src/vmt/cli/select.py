@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.columns import Column, across, filled, fitted, shortened, terminal_width
-from vmt.data.files import few
-from vmt.errors import InputError
-from vmt.report.records import find_runs
-from vmt.selection import History, Look, agreement, incomparable, models, names, ranked, read_history, warnings
+from vmt.errors import InputError, few
+from vmt.runs.ranking import History, Look, agreement, incomparable, models, names, ranked, read_history, warnings
+from vmt.runs.record import find_runs
 from vmt.validators import VALIDATORS, check_name
 
 

@@ -14,14 +14,13 @@ from vmt.cli.own import choices, load_own, own_recipe, voice
 from vmt.cli.parsers.train import DIRT_T, SETTINGS
 from vmt.data import TASKS, Task, load_task
 from vmt.errors import InputError
-from vmt.method import decay_for
+from vmt.methods.nouns import decay_for
 from vmt.model import agreed
 from vmt.nets.cnn import cnn
-from vmt.nets.own import factory_name
-from vmt.nets.spec import NETS, NetSpec
-from vmt.recipes import PAPER, Recipe, digits, paper
-from vmt.run import BEST, DataSpec, RunSpec, check_free, check_same_run, execute, read_run
-from vmt.settings import changed
+from vmt.nets.factory import NETS, NetSpec, factory_name
+from vmt.runs.recipes import PAPER, Recipe, digits, paper
+from vmt.runs.run import BEST, DataSpec, RunSpec, check_free, check_same_run, execute, read_run
+from vmt.runs.settings import changed
 from vmt.train.config import Config
 from vmt.train.progress import STDOUT, Progress
 

@@ -8,10 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vmt.data.arrays import column_names, frame_values, in_order_of
 from vmt.data.domain import Domain
-from vmt.data.frames import column_names, frame_values, in_order_of
-from vmt.data.moments import moments
-from vmt.data.ranges import BYTES, SIGNED, UNIT, extremes, value_range
+from vmt.data.preprocess import BYTES, SIGNED, UNIT, extremes, moments, value_range
 from vmt.errors import InputError
 
 # A column whose values differ less than this, relative to their mean, has a handful of 32-bit numbers to do it with.

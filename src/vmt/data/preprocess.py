@@ -5,14 +5,109 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.domain import Domain
-from vmt.data.moments import moments
-from vmt.data.ranges import BY_SCALE, ValueRange, value_range
 from vmt.errors import InputError
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """A convention for pixel values, and the ``x * scale + shift`` that takes it to [-1, 1]."""
+
+    label: str
+    low: int
+    high: int
+    scale: float
+    shift: float
+
+
+BYTES = ValueRange("0–255", 0, 255, 1 / 127.5, -1.0)
+UNIT = ValueRange("0–1", 0, 1, 2.0, -1.0)
+SIGNED = ValueRange("−1–1", -1, 1, 1.0, 0.0)
+BY_SCALE = {values.scale: values for values in (BYTES, UNIT, SIGNED)}
+
+# Floats that were resized or converted may miss the end of their range by rounding.
+TOLERANCE = 1e-3
+# No set of photographs or scans in 0–255 is this dark throughout; masks (0/1), class maps and 0–16 scans are.
+DARKEST_MAXIMUM = 32
+
+
+def value_range(images: Domain) -> ValueRange:
+    """The range of the images, told from their extremes; refuses what fits none."""
+    low, high = extremes(images)
+    if images.x.is_floating_point():
+        if low < -TOLERANCE:
+            if low >= -1 - TOLERANCE and high <= 1 + TOLERANCE:
+                return SIGNED
+        elif high <= 1 + TOLERANCE:
+            return UNIT
+    if low >= -TOLERANCE and DARKEST_MAXIMUM < high <= 255 + TOLERANCE:
+        return BYTES
+    kind = "uint8" if not images.x.is_floating_point() else "floating-point"
+    if low >= -TOLERANCE and high <= DARKEST_MAXIMUM:
+        remedy = f"multiply them by 255/{high:g} if {high:g} stands for white"
+    else:
+        remedy = "undo any normalisation and rescale them to 0–255, 0–1 or −1–1, the same in both domains"
+    raise InputError(
+        f"the {kind} images of {images.name} have values from {low:g} to {high:g}, which fit none of "
+        f"0–255, 0–1 and −1–1: {remedy}."
+    )
+
+
+def check_range(x: Tensor, trained: ValueRange) -> None:
+    """Refuses images that cannot be in the range that a model was trained on. A black one may be in any."""
+    low, high = (float(value) for value in x.aminmax())
+    if trained is BYTES and x.is_floating_point() and low >= 0 and 0 < high <= 1:
+        raise InputError("the input is in 0–1, but this model was trained on 0–255: multiply it by 255.")
+    if trained is not BYTES and not x.is_floating_point():
+        raise InputError(f"the input is in 0–255, but this model was trained on {trained.label}: rescale it.")
+    if low < trained.low - TOLERANCE or high > trained.high + TOLERANCE:
+        raise InputError(
+            f"the input has values from {low:g} to {high:g}, but this model was trained on {trained.label}: rescale it."
+        )
+
+
+def extremes(samples: Domain) -> tuple[float, float]:
+    """Smallest and largest value; a domain without any variation is refused."""
+    low, high = (float(value) for value in samples.x.aminmax())
+    if low == high:
+        raise InputError(f"every value of {samples.name} is {low:g}: check how it was loaded.")
+    return low, high
+
+
+VALUES_AT_ONCE = 2**19  # of a slice: few enough for a processor's cache
+
+
+def moments(*parts: Tensor | NDArray[Any]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column, over the rows (N, F) of all parts together, in 64 bits.
+
+    >>> mean, std = moments(np.array([[1.0, 5.0], [2.0, 5.0]]), torch.tensor([[3, 5]]))
+    >>> mean.tolist(), std.square().tolist()
+    ([2.0, 5.0], [0.6666666666666666, 0.0])
+    """
+    count = 0
+    mean = squares = torch.zeros((), dtype=torch.float64)
+    for part in parts:
+        portion = max(1, VALUES_AT_ONCE // part.shape[1])
+        for start in range(0, len(part), portion):
+            rows = _in_64_bits(part[start : start + portion])
+            n, own_mean = len(rows), rows.mean(0)
+            apart = own_mean - mean
+            # Sums of squares around two means make one around the mean of both.
+            squares = squares + (rows - own_mean).square_().sum(0) + apart.square() * (count * n / (count + n))
+            mean = mean + apart * (n / (count + n))
+            count += n
+    return mean, (squares / count).sqrt()
+
+
+def _in_64_bits(rows: Tensor | NDArray[Any]) -> Tensor:
+    return rows.to("cpu", torch.float64) if isinstance(rows, Tensor) else torch.from_numpy(rows.astype(np.float64))
+
 
 # Resizing works through a domain in slices, so that only the result is ever held in float32.
 SLICE = 4096

@@ -7,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vmt.nets.convolution import convolve
-from vmt.nets.fused import After
+from vmt.kernels.convolution import Stem, convolve, serves_stem
+from vmt.kernels.norm_activate import After
+from vmt.losses import at_least_float32
 from vmt.nets.norm import BatchNorm
-from vmt.nets.stem import Stem, serves_stem
-from vmt.widths import wide
 
 SLOPE = 0.1
 FEW, NOT_MANY = 32, 256
@@ -61,7 +60,7 @@ class GlobalAveragePool(nn.Module):
     """The mean over all positions, per channel, in full precision even of a bfloat16 map."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return wide(x).mean((2, 3))
+        return at_least_float32(x).mean((2, 3))
 
 
 def initialised(layer: Weighted) -> Weighted:
@@ -116,7 +115,7 @@ class FullPrecision(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            x = wide(x)
+            x = at_least_float32(x)
             for layer in self:
                 x = layer(x)
             return x

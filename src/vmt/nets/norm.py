@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vmt.errors import InputError
-from vmt.nets.fused import After, NormaliseActivate, forget_seeds, fusable
-from vmt.nets.instance import NormaliseImages, serves_images
-from vmt.widths import wide
+from vmt.kernels.instance_norm import NormaliseImages, serves_images
+from vmt.kernels.norm_activate import After, NormaliseActivate, forget_seeds, fusable
+from vmt.losses import at_least_float32
 
 
 class Call(threading.local):
@@ -171,7 +171,7 @@ class NormaliseGroups(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        rows = wide(grouped(x, groups))
+        rows = at_least_float32(grouped(x, groups))
         mean = rows.mean(1)
         from_mean = rows - mean[:, None]
         var = from_mean.square().mean(1)
@@ -188,9 +188,9 @@ class NormaliseGroups(torch.autograd.Function):
         if gradients[0] is None:  # nothing downstream depends on y
             return (None,) * 5
         x, weight, mean, var = ctx.saved_tensors
-        g = wide(grouped(gradients[0], ctx.groups))
+        g = at_least_float32(grouped(gradients[0], ctx.groups))
         rate = (var + ctx.eps).rsqrt()
-        hat = (wide(grouped(x, ctx.groups)) - mean[:, None]) * rate[:, None]
+        hat = (at_least_float32(grouped(x, ctx.groups)) - mean[:, None]) * rate[:, None]
         sum_g, sum_g_hat, n = g.sum(1), (g * hat).sum(1), hat.shape[1]
         dx = (weight * rate)[:, None] * (g - (sum_g / n)[:, None] - hat * (sum_g_hat / n)[:, None])
         wanted = ctx.needs_input_grad

@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from vmt.errors import InputError
-from vmt.recipes import Recipe, paper
-from vmt.settings import changed
+from vmt.runs.recipes import Recipe, paper
+from vmt.runs.settings import changed
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from vmt.data import Task
 from vmt.disk import write_atomically, writing
-from vmt.environment import environment
 from vmt.errors import InputError
-from vmt.method import Phase
+from vmt.methods.nouns import Phase
 from vmt.paper.experiment import Experiment, Stage
-from vmt.run import RUN, read_run
+from vmt.runs.environment import environment
+from vmt.runs.run import RUN, read_run
 from vmt.train.log import LOG, read_log
 
 

@@ -1,7 +1,7 @@
 """From run folders to plain data: everything that the page shows, as one dictionary that JSON can hold."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,44 @@ import vmt
 from vmt.data import Task
 from vmt.errors import InputError
 from vmt.figures import phase_changes
-from vmt.nets.own import factory_name
+from vmt.nets.factory import factory_name
 from vmt.report.curves import charts_for, curves_of, thinned
-from vmt.report.records import Record, find_runs, in_order, names_of, read_record, status_of
 from vmt.report.signs import signs_of
 from vmt.report.study import Options, Watcher, study
-from vmt.report.tables import settings_tables, shares_of
 from vmt.report.verdict import accuracy_of, against, judge_all, judge_run
-from vmt.run import DataSpec
+from vmt.runs.record import Record, find_runs, in_order, names_of, read_record, status_of
+from vmt.runs.run import DataSpec
+
+
+def shares_of(run: Record, counted: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """How the classes are shared out: counts where the data are there, else what the log has of the target."""
+    if counted is not None:
+        return {**counted, "logged": False}
+    if not run.last:
+        return None
+    target = run.last["target"]
+    return {"source": None, "predicted": target["predicted_share"], "true": None, "logged": True}
+
+
+def settings_tables(run: Record) -> dict[str, list[list[str]]]:
+    """What the run was asked for, and where it was made, as setting_rows of text."""
+    recipe = asdict(run.spec.recipe)
+    config = recipe.pop("config")
+    method = {**recipe.pop("settings"), **{f"DIRT-T {k}": v for k, v in (recipe.pop("dirt_t") or {}).items()}}
+    options = recipe.pop("net_options")
+    data = {name: value for name, value in asdict(run.spec.data).items() if value is not None}
+    made = run.written.get("environment") or {}
+    return {
+        "Method": setting_rows({**recipe, **options, **method}),
+        "Run": setting_rows(config),
+        "Data": setting_rows({**data, "fingerprint": run.written.get("fingerprint")}),
+        "Environment": setting_rows(made),
+    }
+
+
+def setting_rows(values: Mapping[str, Any]) -> list[list[str]]:
+    return [[name.replace("_", " "), "–" if value is None else str(value)] for name, value in values.items()]
+
 
 # What keeps a page of many runs small: bytes of pictures, points of curves, both over all runs.
 PICTURE_BYTES, CURVE_POINTS, POINTS_EACH = 2_600_000, 120_000, 300

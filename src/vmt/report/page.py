@@ -13,7 +13,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from vmt.data.files import shown
+from vmt.errors import shown
 from vmt.report.verdict import points
 
 SCRIPTS = ("core.js", "curves.js", "classes.js", "map.js", "gallery.js", "main.js")

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data import Preprocess
-from vmt.report.looking import Seen
+from vmt.report.predictions import Seen
 
 Indices = NDArray[np.int64]
 # Tile side in pixels and quality of the JPEG, from the best to what always fits.

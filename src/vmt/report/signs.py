@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from vmt.report.records import Record, on_source
+from vmt.runs.record import Record, on_source
 from vmt.train.collapse import FALLEN, piled
 
 GOOD, WATCH, BAD, UNKNOWN = "good", "watch", "bad", "unknown"

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from vmt.data import Domain, Task
-from vmt.environment import fingerprint
 from vmt.errors import InputError
-from vmt.report.looking import Seen, flat_map, look, mixing, trained_network
 from vmt.report.pictures import Indices, drawn, extremes, sheet_of
-from vmt.report.records import Record
-from vmt.report.tables import confusion_of, sureness_of
+from vmt.report.predictions import Seen, flat_map, look, mixing, trained_network
+from vmt.runs.environment import fingerprint
+from vmt.runs.record import Record
 from vmt.train.loop import largest_class
 
 MAP_SOURCE, MAP_TARGET = 350, 550
@@ -158,3 +159,34 @@ def detail_of(views: Views, shown: Shown, source_counts: Indices, how: str) -> d
 
 def integers(domain: Domain) -> list[int | None]:
     return [None] * len(domain) if domain.y is None else domain.y.tolist()
+
+
+def confusion_of(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> dict[str, Any]:
+    """Counts of (true, predicted), whole where they can be read, and the largest mistakes."""
+    matrix = np.zeros((classes, classes), np.int64)
+    np.add.at(matrix, (labels, predicted), 1)
+    mistakes = matrix.copy()
+    np.fill_diagonal(mistakes, 0)
+    order = np.argsort(mistakes, axis=None, kind="stable")[::-1][:LARGEST]
+    pairs = [(int(i) // classes, int(i) % classes) for i in order]
+    return {
+        "matrix": matrix.tolist() if classes <= MATRIX else None,
+        "largest": [[t, p, int(mistakes[t, p]), int(matrix[t].sum())] for t, p in pairs if mistakes[t, p]],
+    }
+
+
+def sureness_of(confidence: NDArray[np.float32], right: NDArray[np.bool_] | None) -> list[list[Any]]:
+    """Rows of (from, to, samples, how many of them are right): a model that knows itself is right as often as sure."""
+    setting_rows = []
+    for low, high in pairwise(SURE):
+        inside = (confidence >= low) & ((confidence < high) | (high == 1))
+        hits = None if right is None else int((inside & right).sum())
+        setting_rows.append([low, high, int(inside.sum()), hits])
+    return setting_rows
+
+
+# A matrix of more classes than this is no longer read; its largest entries are.
+MATRIX, LARGEST = 20, 12
+
+
+SURE = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)

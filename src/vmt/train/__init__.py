@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from vmt.train.checkpoint import Notes
 from vmt.train.config import Config
-from vmt.train.notes import Notes
 
 if TYPE_CHECKING:
     from vmt.train.loop import Outcome, train

@@ -12,6 +12,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,22 @@ from torch import Tensor
 
 from vmt.disk import flush, write_atomically, writing
 from vmt.errors import InputError
+
+
+@dataclass
+class Notes:
+    """How a run has gone so far."""
+
+    seconds: float = 0.0
+    best_source: float = 0.0
+    collapsed: str | None = None
+    phases: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The last judgement of each phase that has ended."""
+    clock: list[tuple[int, float]] = field(default_factory=list)
+    """Iterations and the seconds they had taken, at each look."""
+    best: dict[str, Any] | None = None
+    """Which look is the best by ``Config.keep_best``."""
+
 
 KEEP = 2
 WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "manifest.json"

@@ -7,10 +7,10 @@ the accuracy on the *source* falls too. So it can be seen early and without targ
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from vmt.evaluate import Judgement
-from vmt.method import Method, Phase
-from vmt.plan import trains_on
-from vmt.train.notes import Notes
+from vmt.evaluate.accuracy import Judgement
+from vmt.methods.nouns import Method, Phase
+from vmt.step.plan import trains_on
+from vmt.train.checkpoint import Notes
 
 # One class holding this much of the target when it holds far less of the labelled source.
 PILED = 0.8

@@ -1,13 +1,9 @@
 """How a run is carried out. One definition serves Python and the command line."""
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 from vmt.errors import InputError, whole
 from vmt.names import PRECISIONS
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class Config:
 
     def __post_init__(self) -> None:
         # Here, for the command line reads the fields for its help, which needs no torch.
-        from vmt.engine.choose import ENGINES
+        from vmt.engine.engine import ENGINES
         from vmt.validators import check_name
 
         for field in fields(self):
@@ -79,21 +75,3 @@ class Config:
             raise InputError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
         if self.engine not in ENGINES:
             raise InputError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}.")
-
-
-def torch_device(name: str) -> "torch.device":
-    """The device that a name stands for, refused with a sentence when it is not there."""
-    import torch
-
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"device {name!r} is unknown: use auto, cpu, cuda or cuda:N.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise InputError(f"device {name!r} is not supported: use auto, cpu, cuda or cuda:N.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        raise InputError(f"device {name!r} is not there: torch sees {found} CUDA devices; use --device cpu.")
-    return device

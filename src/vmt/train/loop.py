@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,23 +12,49 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from vmt.data import Domain, Task
+from vmt.device import own_settings, single_precision, torch_device
 from vmt.engine import make_engine
-from vmt.engine.precision import own_settings, single_precision
 from vmt.errors import InputError
-from vmt.evaluate import judge
-from vmt.events import never_refreshed, run_events
-from vmt.method import Method, Phase
+from vmt.evaluate.accuracy import judge
+from vmt.evaluate.probe import Best, make_probe, some, student_of
+from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.staged import Staged
-from vmt.state import build_state
-from vmt.train.checkpoint import checkpoints, load_latest, save_checkpoint
+from vmt.step.context import chosen_precision, cpu_threads, make_setting, predictor_of, sample_shape
+from vmt.step.state import State, build_state
+from vmt.train.checkpoint import Notes, checkpoints, load_latest, save_checkpoint
 from vmt.train.collapse import Watch
-from vmt.train.config import Config, torch_device
+from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
 from vmt.train.log import Log, plain
-from vmt.train.notes import Notes
 from vmt.train.progress import Progress
-from vmt.train.setting import chosen_precision, cpu_threads, make_setting, predictor_of, sample_shape
-from vmt.train.validate import Best, make_probe, some, student_of
+
+
+def run_events(phase: Phase, state: State, step: int) -> None:
+    """Run what is due before step ``step`` of a phase (its first is 0)."""
+    for event in phase.events:
+        if step % event.every == 0:
+            copy_role(event.action, state)
+
+
+def never_refreshed(method: Method) -> Iterator[str]:
+    """A sentence for each event that happens only once, because its phase is over before it is due again."""
+    for phase in method.phases:
+        for event in phase.events:
+            if event.every >= phase.iterations:
+                yield (
+                    f"{phase.name} has {phase.iterations} iterations and an interval of {event.every}: it keeps the "
+                    f"{event.action.into} that it begins with to its end."
+                )
+
+
+@torch.no_grad()
+def copy_role(action: CopyRole, state: State) -> None:
+    """Weights and running statistics, in place: captured graphs hold on to the tensors."""
+    of, into = state.roles[action.of], state.roles[action.into]
+    torch._foreach_copy_(list(into.parameters()), list(of.parameters()))
+    if buffers := list(into.buffers()):
+        torch._foreach_copy_(buffers, list(of.buffers()))
+
 
 CHECKPOINTS = "checkpoints"
 # A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.

@@ -1,0 +1,1 @@
+"""Your own files: pictures, tables and arrays."""

@@ -1,0 +1,1 @@
+"""Benchmark sets as their publishers offer them."""

@@ -1,0 +1,1 @@
+"""How well a model does, with labels and without."""

@@ -1,0 +1,1 @@
+"""Operators with kernels of their own, and what each computes in plain PyTorch."""

@@ -1,0 +1,280 @@
+"""3×3 convolutions of a bfloat16 network on a CUDA device.
+
+Weights are converted once per update instead of once per pass. The gradient by the weight is a kernel of our own: the
+library's spends much of its time on preparing and adding up, and cannot do several convolutions in one launch.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vmt.kernels.launch import MOST_VALUES, can_launch, early, have_triton
+
+GEOMETRY = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, not transposed, one group
+# Pixels that a program of the kernel takes at a time, its warps and stages; two such programs fit on each of the
+# chip's processors at once, and no more than that are started.
+ROWS, WARPS, STAGES = 64, 4, 3
+PROGRAMS_PER_PROCESSOR = 2
+# Rows and columns that a program takes at a time when the parts are added up.
+PARTS, COLUMNS = 8, 256
+
+
+class Copies(threading.local):
+    """Those that the step of this thread has made."""
+
+    def __init__(self) -> None:
+        self.halves: dict[int, Tensor] = {}
+        """The bfloat16 copy of a weight, by the identity of the weight."""
+
+
+copies_made = Copies()
+
+
+@contextmanager
+def halved(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Within this context, while weights do not change, :func:`convolve` finds their copies."""
+    weights = {id(p): p.detach() for module in modules for p in module.parameters() if p.ndim == 4}
+    copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights.values()]
+    if copies:
+        torch._foreach_copy_(copies, list(weights.values()))
+    before, copies_made.halves = copies_made.halves, dict(zip(weights, copies, strict=True))
+    try:
+        yield
+    finally:
+        copies_made.halves = before
+
+
+def convolve(x: Tensor, weight: Tensor) -> Tensor:
+    """3×3 with padding 1, without bias."""
+    copy = copies_made.halves.get(id(weight))
+    if copy is None:
+        return torch.nn.functional.conv2d(x, weight, padding=1)
+    y: Tensor = Convolution.apply(x.to(torch.bfloat16), weight, copy)  # type: ignore[no-untyped-call]
+    return y
+
+
+class Convolution(torch.autograd.Function):
+    """By the weight's copy, through which its gradient reaches the weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, copy: Tensor) -> Tensor:
+        ctx.save_for_backward(x, copy)
+        return torch.nn.functional.conv2d(x, copy, padding=1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, copy = ctx.saved_tensors
+        by_x, by_weight, _ = ctx.needs_input_grad
+        ours = by_weight and serves(x, copy)
+        dx: Tensor | None = None
+        dw: Tensor | None = None
+        if by_x or (by_weight and not ours):
+            mask = [by_x, by_weight and not ours, False]
+            dx, dw, _ = torch.ops.aten.convolution_backward(dy, x, copy, None, *GEOMETRY, mask)
+        if ours:
+            layout = torch.channels_last
+            (dw,) = by_weights([dy.contiguous(memory_format=layout)], [x.contiguous(memory_format=layout)])
+            dw = dw.permute(0, 3, 1, 2)
+        return dx, None if dw is None else dw.float(), None
+
+
+def serves(x: Tensor, weight: Tensor) -> bool:
+    """Channels in sixteens, where there are kernels."""
+    outputs, inputs = weight.shape[:2]
+    sixteens = outputs % 16 == 0 and inputs % 16 == 0
+    return x.is_cuda and sixteens and have_triton() and can_launch(x.device, x.numel() // inputs * max(inputs, outputs))
+
+
+@torch.library.custom_op("vmt::by_weights", mutates_args=())
+def by_weights(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
+    """Gradients by the weights of convolutions that are alike but for the number of images, in one launch: for each of
+    them (outputs, 3, 3, inputs), in float32."""
+    from vmt.kernels import triton_kernels
+
+    inputs, outputs, (h, w) = xs[0].shape[1], dys[0].shape[1], xs[0].shape[2:]
+    pixels = tuple(len(x) * h * w for x in xs)
+    starts, each = parts_of(dys, xs)
+    if len(xs) > 1 and starts[-1] * outputs * 9 * inputs > MOST_VALUES:
+        middle = len(xs) // 2
+        return torch.cat([by_weights(dys[:middle], xs[:middle]), by_weights(dys[middle:], xs[middle:])])
+    block_in, block_out = block(inputs), block(outputs)
+    partial = torch.empty(starts[-1], outputs, 3, 3, inputs, dtype=torch.float32, device=xs[0].device)
+    triton_kernels.by_weights[3, starts[-1], (inputs // block_in) * (outputs // block_out)](
+        tuple(xs), tuple(dys), partial, h, w, inputs, outputs, STARTS=starts[:-1], ROWS=pixels, EACH=each,
+        BM=ROWS, BI=block_in, BO=block_out, num_warps=WARPS, num_stages=STAGES, **early(partial.device),
+    )  # fmt: skip
+    return added_up(partial, starts)
+
+
+@by_weights.register_fake
+def _(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
+    size = (len(xs), dys[0].shape[1], 3, 3, xs[0].shape[1])
+    return torch.empty(size, dtype=torch.float32, device=xs[0].device)
+
+
+def added_up(partial: Tensor, starts: tuple[int, ...]) -> Tensor:
+    """Sums in parts along dimension 0, those of sum m from starts[m] to starts[m + 1]; in a fixed order."""
+    from vmt.kernels import triton_kernels
+
+    total = partial.new_empty(len(starts) - 1, *partial.shape[1:])
+    columns = partial[0].numel()
+    triton_kernels.add_parts_of[-(-columns // COLUMNS), len(total)](
+        partial, total, columns, STARTS=starts, BP=PARTS, BC=COLUMNS, **early(partial.device)
+    )
+    return total
+
+
+def parts_of(dys: list[Tensor], xs: list[Tensor]) -> tuple[tuple[int, ...], int]:
+    """Where the parts of each convolution begin and the last one's end, and pixels in a part. As many parts as the chip
+    has room for at once, each convolution at least one."""
+    inputs, outputs = xs[0].shape[1], dys[0].shape[1]
+    blocks = 3 * (inputs // block(inputs)) * (outputs // block(outputs))
+    most = max(len(xs), PROGRAMS_PER_PROCESSOR * processors(str(xs[0].device)) // blocks)
+    pixels = [x.numel() // inputs for x in xs]
+    each = -(-sum(pixels) // (most * ROWS)) * ROWS
+    while sum(-(-n // each) for n in pixels) > most:
+        each += ROWS
+    return tuple(accumulate((-(-n // each) for n in pixels), initial=0)), each
+
+
+@lru_cache(maxsize=8)
+def processors(device: str) -> int:
+    """Of a CUDA device; for a CPU, where an interpreter runs the kernel, those of a small one."""
+    if torch.device(device).type != "cuda":
+        return 8
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def block(channels: int) -> int:
+    """Channels that one program takes."""
+    return min(64, channels & -channels)
+
+
+STEM_ROWS = 128
+PROGRAMS = 132
+TAPS = 9
+
+
+def serves_stem(x: Tensor, convolution: nn.Conv2d) -> bool:
+    """Few channels in, sixteens out, on a CUDA device, in a network that runs in bfloat16."""
+    few = convolution.in_channels <= 3 and convolution.out_channels % 16 == 0
+    if not (few and x.is_cuda and torch.is_autocast_enabled("cuda") and have_triton()):
+        return False
+    values = len(x) * x.shape[2] * x.shape[3] * max(convolution.out_channels, patch(convolution.in_channels))
+    return torch.get_autocast_dtype("cuda") == torch.bfloat16 and can_launch(x.device, values)
+
+
+class Stem(torch.autograd.Function):
+    """Takes x and w in single precision as they are, returns bfloat16 channels_last."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        y: Tensor = torch.ops.vmt.stem(x, weight)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        dy = dy.contiguous(memory_format=torch.channels_last)
+        by_x, by_weight = ctx.needs_input_grad
+        dx = torch.ops.vmt.stem_by_input(dy, x, weight) if by_x else None
+        return dx, torch.ops.vmt.stem_by_weight(dy, x) if by_weight else None
+
+
+@torch.library.custom_op("vmt::stem", mutates_args=())
+def stem(x: Tensor, weight: Tensor) -> Tensor:
+    from vmt.kernels import triton_kernels
+
+    y = empty_output(x, weight)
+    n, c, h, w = x.shape
+    pixels, block = n * h * w, channel_block(len(weight))
+    triton_kernels.stem_forward[-(-pixels // STEM_ROWS), len(weight) // block](
+        x, weight, y, pixels, h, w, *x.stride(), *weight.stride(), len(weight),
+        CIN=c, KP=patch(c), BM=STEM_ROWS, BN=block, **early(x.device),
+    )  # fmt: skip
+    return y
+
+
+@stem.register_fake
+def _(x: Tensor, weight: Tensor) -> Tensor:
+    return empty_output(x, weight)
+
+
+def empty_output(x: Tensor, weight: Tensor) -> Tensor:
+    size = (len(x), len(weight), *x.shape[2:])
+    return torch.empty(size, dtype=torch.bfloat16, device=x.device, memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("vmt::stem_by_weight", mutates_args=())
+def stem_by_weight(dy: Tensor, x: Tensor) -> Tensor:
+    from vmt.kernels import triton_kernels
+
+    n, c, h, w = x.shape
+    outputs, pixels = dy.shape[1], n * h * w
+    block, k = channel_block(outputs), patch(c)
+    programs = min(PROGRAMS, -(-pixels // STEM_ROWS))
+    each = -(-pixels // (programs * STEM_ROWS)) * STEM_ROWS
+    partial = torch.empty(programs, k, outputs, dtype=torch.float32, device=x.device)
+    triton_kernels.stem_by_weight[programs, outputs // block](
+        x, dy, partial, pixels, h, w, *x.stride(), outputs, EACH=each, CIN=c, KP=k, BM=STEM_ROWS, BN=block,
+        **early(x.device),
+    )  # fmt: skip
+    total = added_up(partial, (0, programs))[0, : TAPS * c].view(3, 3, c, outputs)
+    return total.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+
+
+@stem_by_weight.register_fake
+def _(dy: Tensor, x: Tensor) -> Tensor:
+    size = (dy.shape[1], x.shape[1], 3, 3)
+    return torch.empty(size, dtype=torch.float32, device=x.device, memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("vmt::stem_by_input", mutates_args=())
+def stem_by_input(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    from vmt.kernels import triton_kernels
+
+    dx = torch.empty_like(x)
+    n, c, h, w = x.shape
+    outputs, pixels = dy.shape[1], n * h * w
+    block, k = channel_block(outputs), patch(c)
+    spread = torch.empty(pixels, k, dtype=torch.bfloat16, device=x.device)
+    triton_kernels.spread[(-(-pixels // STEM_ROWS),)](
+        dy,
+        weight,
+        spread,
+        pixels,
+        *weight.stride(),
+        COUT=outputs,
+        CIN=c,
+        KP=k,
+        BM=STEM_ROWS,
+        BN=block,
+        **early(x.device),
+    )
+    triton_kernels.collect[(-(-pixels * c // 512),)](
+        spread, dx, pixels * c, h, w, *dx.stride(), CIN=c, KP=k, BE=512, **early(x.device)
+    )
+    return dx
+
+
+@stem_by_input.register_fake
+def _(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def channel_block(channels: int) -> int:
+    return min(64, channels & -channels)
+
+
+def patch(channels: int) -> int:
+    """Values under a 3×3 window, up to the next power of two that the tensor cores take."""
+    return 16 if channels == 1 else 32

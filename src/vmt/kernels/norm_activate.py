@@ -1,0 +1,257 @@
+"""What follows a convolution, as two operators: forward and backward of normalise → LeakyReLU → pool → dropout → noise.
+
+On a CUDA device they are the Triton kernels of :mod:`vmt.kernels.triton_kernels`; :func:`reference` is the same in PyTorch.
+"""
+
+import threading
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vmt.kernels.launch import MOST_PROGRAMS, can_launch, early, have_triton
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a kernel is cut up: rows that a program takes at a time, its warps, and for a reduction about how many
+    programs share it, enough to fill a large chip, few enough for the last one to add their sums."""
+
+    rows: int
+    warps: int
+    programs: int = 0
+    least: int = 1
+    """Of a reduction: how many times that many rows a program must have to be worth starting."""
+    few_rows: int = 16_384
+    """Of groups with no more rows than this, a map has so few programs that each may add up FEW_PARTS partial sums."""
+
+
+STATISTICS = Tiles(64, 8, 256, 4)
+FORWARD, FORWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
+SUMS, SUMS_POOLED = Tiles(64, 8, 256, 2), Tiles(32, 4, 1024, 1, few_rows=0)
+BACKWARD, BACKWARD_POOLED = Tiles(64, 4), Tiles(16, 4)
+MOST_PARTS, FEW_PARTS = 256, 32
+
+
+@dataclass(frozen=True)
+class After:
+    """What comes after the norm: LeakyReLU, and at the end of a block max-pool 2, dropout and noise."""
+
+    slope: float = 0.1
+    pool: bool = False
+    dropout: float = 0.0
+    noise: float = 0.0
+
+
+def fusable(x: Tensor, channels: int, sizes: tuple[int, ...]) -> bool:
+    """Whether the kernels serve what a convolution makes of x: images on a CUDA device, passes of one size, channels in
+    sixteens, no doubles, and not too many pixels."""
+    if not (x.is_cuda and x.ndim == 4 and have_triton()) or x.dtype == torch.float64:
+        return False
+    pixels = x.shape[2] * x.shape[3]
+    fits = sizes[0] * pixels <= MOST_PROGRAMS * FORWARD.rows and can_launch(x.device, len(x) * pixels * channels)
+    return channels % 16 == 0 and len(set(sizes)) == 1 and fits
+
+
+class NormaliseActivate(torch.autograd.Function):
+    """Returns the result, and mean and biased variance of each group. Differentiable once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, after: After
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight, bias = x.contiguous(memory_format=torch.channels_last), weight.contiguous(), bias.contiguous()
+        # Drawn from torch's generator, which a captured graph advances and the training loop seeds.
+        draws = after.dropout > 0 or after.noise > 0
+        seeds, which = next_seed(str(x.device)) if draws else (no_seeds(str(x.device)), 0)
+        settings = (which, groups, eps, after.slope, after.pool, after.dropout, after.noise)
+        y, mean, var, scale, shift = torch.ops.vmt.normalise_activate(x, weight, bias, seeds, *settings)
+        ctx.save_for_backward(x, mean, var, scale, shift, seeds)
+        ctx.settings = settings[:-1]
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(mean, var)
+        return y, mean, var
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if gradients[0] is None:  # nothing downstream depends on y
+            return (None,) * 6
+        dy = gradients[0].contiguous(memory_format=torch.channels_last)
+        dx, hat, total = torch.ops.vmt.normalise_activate_backward(dy, *ctx.saved_tensors, *ctx.settings)
+        wanted = ctx.needs_input_grad
+        return dx, hat.sum(0) if wanted[1] else None, total.sum(0) if wanted[2] else None, None, None, None
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, after: After) -> Tensor:
+    """The same in plain PyTorch."""
+    parts = [F.batch_norm(part, None, None, weight, bias, True, 0.0, eps) for part in x.chunk(groups)]
+    y = F.leaky_relu(torch.cat(parts), after.slope)
+    y = F.max_pool2d(y, 2) if after.pool else y
+    y = F.dropout(y, after.dropout)
+    return y + after.noise * torch.randn_like(y) if after.noise else y
+
+
+@torch.library.custom_op("vmt::normalise_activate", mutates_args=())
+def normalise_activate(
+    x: Tensor, weight: Tensor, bias: Tensor, seeds: Tensor, which: int, groups: int, eps: float, slope: float,
+    pool: bool, dropout: float, noise: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    from vmt.kernels import triton_kernels
+
+    n, c, h, w = x.shape
+    y, mean, var, scale, shift = shapes_forward(x, groups, pool)
+    pixels = n * h * w // groups
+    parts, rows, block = division(STATISTICS, groups, pixels, c)
+    partial = mean.new_empty(groups, parts, 2, c)
+    triton_kernels.statistics[groups, parts, c // block](
+        x, partial, pixels, c, S=parts, ROWS=rows, BR=STATISTICS.rows, BC=block, num_warps=STATISTICS.warps,
+        **early(x.device),
+    )  # fmt: skip
+    partial = few_parts(partial, block)
+    outputs = pixels // 4 if pool else pixels
+    tiles = FORWARD_POOLED if pool else FORWARD
+    triton_kernels.forward_map[groups, -(-outputs // tiles.rows), c // block](
+        x, partial, weight, bias, mean, var, scale, shift, y, seeds, which,
+        outputs, pixels, c, eps, slope, *dropping(dropout), noise, h, w,
+        PARTS=partial.shape[1], POOL=pool, DROP=dropout > 0, NOISE=noise > 0,
+        BR=tiles.rows, BC=block, num_warps=tiles.warps, **early(x.device),
+    )  # fmt: skip
+    return y, mean, var, scale, shift
+
+
+@normalise_activate.register_fake
+def _(
+    x: Tensor, weight: Tensor, bias: Tensor, seeds: Tensor, which: int, groups: int, eps: float, slope: float,
+    pool: bool, dropout: float, noise: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    return shapes_forward(x, groups, pool)
+
+
+@torch.library.custom_op("vmt::normalise_activate_backward", mutates_args=())
+def normalise_activate_backward(
+    dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seeds: Tensor, which: int,
+    groups: int, eps: float, slope: float, pool: bool, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    from vmt.kernels import triton_kernels
+
+    n, c, h, w = x.shape
+    dx, hat, total = shapes_backward(x, mean)
+    pixels = n * h * w // groups
+    outputs = pixels // 4 if pool else pixels
+    tiles = SUMS_POOLED if pool else SUMS
+    parts, rows, block = division(tiles, groups, outputs, c)
+    partial = mean.new_empty(groups, parts, 2, c)
+    flags = {"POOL": pool, "DROP": dropout > 0, "BC": block, **early(x.device)}
+    triton_kernels.gradient_sums[groups, parts, c // block](
+        dy, x, scale, shift, seeds, which, partial, outputs, c, slope, *dropping(dropout), h, w,
+        S=parts, ROWS=rows, BR=tiles.rows, num_warps=tiles.warps, **flags,
+    )  # fmt: skip
+    partial = few_parts(partial, block)
+    tiles = BACKWARD_POOLED if pool else BACKWARD
+    triton_kernels.backward_map[groups, -(-outputs // tiles.rows), c // block](
+        dy, x, partial, mean, var, scale, shift, hat, total, seeds, which, dx,
+        outputs, pixels, c, eps, slope, *dropping(dropout), h, w,
+        PARTS=partial.shape[1], BR=tiles.rows, num_warps=tiles.warps, **flags,
+    )  # fmt: skip
+    return dx, hat, total
+
+
+@normalise_activate_backward.register_fake
+def _(
+    dy: Tensor, x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor, seeds: Tensor, which: int,
+    groups: int, eps: float, slope: float, pool: bool, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return shapes_backward(x, mean)
+
+
+def dropping(dropout: float) -> tuple[int, float]:
+    """The probability of dropping in 65536ths, and what the rest is multiplied by."""
+    return round(dropout * 65536), 1 / (1 - dropout)
+
+
+def shapes_forward(x: Tensor, groups: int, pool: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    n, c, h, w = x.shape
+    assert not (pool and (h % 2 or w % 2)), "the kernels pool even numbers of rows and columns"
+    size = (n, c, h // 2, w // 2) if pool else (n, c, h, w)
+    y = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    mean, var, scale, shift = (torch.empty(groups, c, dtype=torch.float32, device=x.device) for _ in range(4))
+    return y, mean, var, scale, shift
+
+
+def shapes_backward(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """By x; by γ and by β for each group."""
+    return torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
+
+
+def few_parts(partial: Tensor, block: int) -> Tensor:
+    """Partial sums that every program of a map can add up by itself."""
+    from vmt.kernels import triton_kernels
+
+    groups, parts, _, channels = partial.shape
+    if parts <= FEW_PARTS:
+        return partial
+    total = partial.new_empty(groups, 1, 2, channels)
+    triton_kernels.add_parts[groups, 2, channels // block](
+        partial, total, channels, S=parts, BC=block, **early(partial.device)
+    )
+    return total
+
+
+def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, int, int]:
+    """Parts of a group (a power of two), rows of each, and channels that one program takes."""
+    block = min(64, channels & -channels)
+    wanted = min(MOST_PARTS, tiles.programs * block // (groups * channels))
+    if rows <= tiles.few_rows:
+        wanted = min(wanted, FEW_PARTS)
+    parts = 1
+    while 2 * parts <= wanted and 2 * parts * tiles.least * tiles.rows <= rows:
+        parts *= 2
+    return parts, -(-rows // (parts * tiles.rows)) * tiles.rows, block
+
+
+SEEDS_AT_ONCE = 4
+
+
+class Drawn(threading.local):
+    """Seeds for the network call that this thread is in."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[Tensor, int]] = []
+        """They, and which of them are not yet used."""
+
+
+drawn = Drawn()
+
+
+def forget_seeds() -> None:
+    """At the start of a network call: what was drawn for another is not used for this one."""
+    drawn.left.clear()
+
+
+def next_seed(device: str) -> tuple[Tensor, int]:
+    """Seeds and which of them to take. Drawn a few at a time, and not taken apart: each of both is a launch."""
+    if not drawn.left:
+        seeds = torch.ops.vmt.fresh_seeds(SEEDS_AT_ONCE, torch.device(device))
+        drawn.left.extend((seeds, which) for which in range(SEEDS_AT_ONCE))
+    return drawn.left.pop()
+
+
+@torch.library.custom_op("vmt::fresh_seeds", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def fresh_seeds(n: int, device: torch.device) -> Tensor:
+    """An operator of its own, because compilers draw anew for each kernel that reads them."""
+    return torch.randint(2**62, (n,), device=device)
+
+
+@fresh_seeds.register_fake
+def _(n: int, device: torch.device) -> Tensor:
+    return torch.empty(n, dtype=torch.int64, device=device)
+
+
+@cache
+def no_seeds(device: str) -> Tensor:
+    """For kernels that draw nothing. Never forgotten: a captured graph goes on reading it."""
+    return torch.zeros(1, dtype=torch.int64, device=device)

@@ -1,0 +1,1 @@
+"""One training iteration: what is drawn, what runs together, and what changes."""

@@ -1,0 +1,115 @@
+"""Everything that training changes: networks, optimiser moments, the step counter."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from vmt.errors import InputError
+from vmt.methods.nouns import Copy, Discriminator, Method, Network
+from vmt.nets.adapter import fitted
+from vmt.nets.mlp import discriminator
+from vmt.nets.staged import Staged, evaluating
+from vmt.step.draws import key, seed_generators
+from vmt.step.optimiser import AdamState
+
+NetworkFactory = Callable[[], Staged]
+
+
+class State:
+    """The networks by role, the optimisers by update and role, and the number of steps done."""
+
+    def __init__(self, roles: dict[str, Staged], optimisers: dict[str, AdamState], step: Tensor) -> None:
+        self.roles = roles
+        self.optimisers = optimisers
+        self.step = step
+
+    def parameters(self, roles: tuple[str, ...]) -> list[Tensor]:
+        """What an update optimises: all weights of its roles but those that a user's module keeps frozen."""
+        return [p for name in roles for p in self.roles[name].parameters() if p.requires_grad]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name, each once: a buffer that two roles share is listed with the first."""
+        named: dict[str, Tensor] = {"step": self.step}
+        for role, module in self.roles.items():
+            named |= {f"roles/{role}/{name}": tensor for name, tensor in module.state_dict(keep_vars=True).items()}
+        for update, optimiser in self.optimisers.items():
+            named |= {f"optimisers/{update}/{name}": tensor for name, tensor in optimiser.tensors().items()}
+        unique: dict[int, str] = {}
+        for name, tensor in named.items():
+            unique.setdefault(id(tensor), name)
+        return {name: named[name].detach() for name in unique.values()}
+
+    @torch.no_grad()
+    def restore_(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy values in place, so that captured graphs and shared buffers stay valid."""
+        own = self.tensors()
+        alike = {name for name in own.keys() & tensors.keys() if own[name].shape == tensors[name].shape}
+        if strange := sorted((own.keys() | tensors.keys()) - alike):
+            raise InputError(
+                f"the saved state is of another network or method than this run's: they differ in {strange[0]!r} "
+                f"({len(strange)} of {len(own)} tensors); go on with what it was saved from."
+            )
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def build_state(
+    method: Method, network: NetworkFactory, shape: tuple[int, ...], seed: int, device: torch.device
+) -> State:
+    """Fresh networks for every role, initialised from the seed and the role's name alone."""
+    roles: dict[str, Staged] = {}
+    for name, role in method.roles.items():
+        with seeded(key(seed, f"initialise/{name}") >> 1, device):
+            if isinstance(role, Network):
+                module = fitted(network(), shape, device).part(role.after, role.until)
+            elif isinstance(role, Discriminator):
+                module = discriminator(features_of(roles[role.of], shape, role.tap), role.hidden)
+            else:
+                module = copy.deepcopy(roles[role.of])
+        roles[name] = module.to(device)
+        if isinstance(role, Copy):
+            roles[name].requires_grad_(False)
+            if role.shared_statistics:
+                share_buffers(roles[role.of], roles[name])
+    state = State(roles, {}, torch.zeros((), dtype=torch.int64, device=device))
+    state.optimisers = fresh_optimisers(method, state)
+    return state
+
+
+@contextmanager
+def seeded(value: int, device: torch.device) -> Iterator[None]:
+    """The generators that weights may be drawn from, seeded inside and as they were afterwards."""
+    own = [device] if device.type == "cuda" else []
+    with torch.cuda.device(device) if own else nullcontext(), torch.random.fork_rng(own):
+        seed_generators(value, device)
+        yield
+
+
+def fresh_optimisers(method: Method, state: State) -> dict[str, AdamState]:
+    """One per update and role. A later phase whose update has the name of an earlier one goes on with its moments."""
+    named = {f"{update.name}/{role}": role for update in method.updates() for role in update.optimises}
+    for role in named.values():
+        if not state.parameters((role,)):
+            raise InputError(
+                f"method {method.name!r} optimises the role {role!r}, which has no weights that may change: let some "
+                "of them require a gradient."
+            )
+    return {name: AdamState(state.parameters((role,))) for name, role in named.items()}
+
+
+def share_buffers(of: nn.Module, into: nn.Module) -> None:
+    """Make ``into`` use the very buffers of ``of``."""
+    for theirs, ours in zip(of.modules(), into.modules(), strict=True):
+        ours._buffers.update(theirs._buffers)
+
+
+@torch.no_grad()
+def features_of(module: Staged, shape: tuple[int, ...], tap: str) -> int:
+    """How many values a network produces at a tap for one sample."""
+    device = next(module.parameters()).device
+    with evaluating(module):
+        taps: dict[str, Tensor] = module(torch.zeros(2, *shape, device=device), exit=tap)
+    return taps[tap][0].numel()

@@ -1,0 +1,56 @@
+"""Samples to predict on, read piece by piece."""
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.own_pictures import picture, save
+from vmt.data.files import stream as module
+from vmt.data.files.stream import Chunk, Reads, expand, stream
+from vmt.data.files.tables import array_rows
+from vmt.data.preprocess import Preprocess
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
+    """A file of 400 MB, most of which is a hole on the disk; and a generator of paths that is never run dry."""
+    shape = (400_000, 16, 16, 4)
+    mapped = np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.uint8, shape)
+    mapped[-1] = 7
+    del mapped
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    last = 0
+    for portion in array_rows(tmp_path / "big.npy"):
+        last = int(portion[-1, 0, 0, 0])
+    assert last == 7
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000  # kilobytes
+    (tmp_path / "big.npy").unlink()
+    asked = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal asked
+        path = str(save(tmp_path / "x.png", picture(1))).encode()
+        while True:
+            asked += 1
+            yield path + b"\n"
+
+    reads = Reads(Preprocess(3, (12, 12), (1 / 127.5,), (-1.0,)))
+    first = next(iter(stream(expand(["-"], reads), reads, endless())))  # type: ignore[arg-type]
+    assert isinstance(first, Chunk)
+    assert len(first.files) == module.BATCH
+    assert asked < 4 * module.BATCH
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["npy", "npz", "compressed"])
+def test_arrays_row_by_row(tmp_path: Path, order: Any, kind: str) -> None:
+    x = np.asarray(np.random.default_rng(0).normal(size=(9001, 3)), ">f4", order=order)
+    path = tmp_path / ("x.npy" if kind == "npy" else "x.npz")
+    if kind == "npy":
+        np.save(path, x)
+    else:
+        (np.savez if kind == "npz" else np.savez_compressed)(path, y=np.arange(3), x=x)
+    np.testing.assert_array_equal(np.concatenate(list(array_rows(path))), x)

@@ -1,0 +1,73 @@
+"""What reading and predicting take in memory beside the samples: little, for samples may fill it."""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vmt.data import Preprocess, domain, make_task, read_own
+from vmt.data.checks import check_digits
+from vmt.evaluate.accuracy import BATCH, logits_of
+
+MIB = 2**20
+# Writing 5 to it sets the peak of the memory that a process holds back to what it holds now.
+RESET = Path("/proc/self/clear_refs")
+
+
+def resident(which: str) -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(which))
+    return int(line.split()[1]) / 1024
+
+
+def most_taken(work: Callable[[], object]) -> float:
+    """MiB at the peak of some work, beyond what was held before."""
+    gc.collect()
+    try:
+        RESET.write_text("5")
+    except OSError:
+        pytest.skip("this system does not tell a process its peak of memory")
+    before = resident("VmRSS")
+    work()
+    return resident("VmHWM") - before
+
+
+def test_vectors_are_checked_and_standardised_without_copies_of_them() -> None:
+    x = np.random.default_rng(0).normal(size=(80_000, 100)).astype(np.float32)
+    source, target = x[:500], x[500:]
+    labels = np.arange(500) % 2
+
+    def work() -> None:
+        check_digits(source, target)
+        make_task(domain(source, labels, name="source"), domain(target, name="target"))
+
+    assert most_taken(work) < 1.5 * x.nbytes / MIB
+
+
+def test_a_table_is_never_held_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    row = ",".join(f"{k}.123456" for k in range(50))
+    path.write_text(",".join(f"f{k}" for k in range(50)) + "\n" + f"{row}\n" * 20_000)
+    own = []
+    taken = most_taken(lambda: own.append(read_own(path)))
+    assert tuple(own[0].domain.x.shape) == (20_000, 50)
+    assert taken < 40, "its numbers take 8 MiB in 64 bits and 4 in 32"
+
+
+class Mean(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.weight * x.mean((2, 3))}
+
+
+def test_pictures_of_another_size_are_resized_a_batch_at_a_time() -> None:
+    x = torch.randint(256, (40 * BATCH, 1, 8, 8), dtype=torch.uint8)
+    preprocess = Preprocess(1, (48, 48), (1 / 127.5,), (-1.0,))
+    all_at_once = 4 * 48 * 48 * len(x) / MIB
+    assert most_taken(lambda: logits_of(Mean(), x, preprocess)) < all_at_once / 2

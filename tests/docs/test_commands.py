@@ -1,0 +1,225 @@
+"""Every command on the pages is run: on small data, with few iterations, in this process.
+
+A page with a command that no rule fits fails here, and so does a rule that no command needs.
+"""
+
+import argparse
+import functools
+import glob
+import hashlib
+import io
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.documented import PROGRAMS, ROOT, Command, all_commands, furnish, mentions, small_task
+from tests.file_server import Behaviour, serving
+from tests.step.test_golden import FIXTURE
+from vmt.cli import data as data_command
+from vmt.cli.main import build_parser, main
+from vmt.data.fetch import Remote
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How commands that begin like this are made small."""
+
+    pattern: str
+    more: str = ""
+    """Flags put behind those of the page, where the last one of a kind holds."""
+    swap: tuple[str, str] | None = None
+    """A name of the page, and the one that it has in the folder of the tests."""
+    instead: Callable[[Command], None] | None = None
+    """What is done instead of running it, and why that has to do."""
+    why: str = ""
+
+
+def asked_of_make(command: Command) -> None:
+    """`make` itself says what it would run; a name that it does not know fails."""
+    done = subprocess.run(
+        [*shlex.split(command.text), "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def installable(command: Command) -> None:
+    """What pip is asked for is this package with extras that it has, or something that it depends on."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *(name for extra in extras.values() for name in extra)]
+    known = {re.split(r"[<>=\[]", name)[0] for name in needed}
+    for wanted in shlex.split(command.text)[2:]:
+        name, _, named = wanted.rstrip("]").partition("[")
+        assert name in {".", "-e", "vmt", *known}, f"{wanted} is not a dependency of this package"
+        assert set(filter(None, named.split(","))) <= extras.keys(), f"{wanted}: there is no such extra"
+
+
+def compared_elsewhere(command: Command) -> None:
+    assert (ROOT / shlex.split(command.text)[-1]).samefile(FIXTURE)
+
+
+def served(command: Command) -> None:
+    """Started for real, on this machine alone, until its page has been read."""
+    program, *arguments = shlex.split(command.text)
+    script = Path(sys.executable).with_name(program)
+    with subprocess.Popen(
+        [script, *arguments, "--host=localhost", "--port=0"], stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        try:
+            said = next((line for line in server.stderr if "http://" in line), "")
+            address = re.search(r"http://localhost:\d+/", said)
+            assert address, said
+            with urllib.request.urlopen(address[0], timeout=60) as answer:
+                assert "TensorBoard" in answer.read().decode()
+        finally:
+            server.kill()
+
+
+def as_a_module(command: Command) -> None:
+    told = subprocess.run(
+        [sys.executable, *shlex.split(command.text)[1:], "--version"], capture_output=True, check=True
+    )
+    assert told.stdout.startswith(b"vmt ")
+
+
+SHORT = "--iterations 2 --batch-size 4 --log-every 1 --device cpu"
+DIRT_T = "--dirt-t-iterations 2 --interval 1"
+SYN = "--count 100 --test-count 10 --workers 1"
+RULES = (
+    Rule(r"vmt demo", "--iterations 2"),
+    Rule(r"vmt train --resume"),
+    Rule(r"vmt train [a-z]+-[a-z]+ .*--dirt-t", f"{SHORT} {DIRT_T} --net tiny"),
+    Rule(r"vmt train [a-z]+-[a-z]+", f"{SHORT} --net tiny"),
+    Rule(r"vmt train .*--dirt-t", f"{SHORT} {DIRT_T}"),
+    Rule(r"vmt train", SHORT),
+    Rule(r"vmt (predict|evaluate) model.safetensors .*table.csv", swap=("model.safetensors", "table.safetensors")),
+    Rule(r"vmt (predict|evaluate|export|methods|tasks|select)"),
+    Rule(r"vmt report"),
+    Rule(r"(find|cut) .* \| vmt predict"),
+    Rule(r"vmt data download"),
+    Rule(r"vmt data build mnistm"),
+    Rule(r"vmt data build syn .*--fonts", SYN, swap=("/usr/share/fonts", "fonts")),
+    Rule(r"vmt data build syn", SYN),
+    Rule(r"vmt paper run .*--budget 60", "--budget 0.0005 --evaluate-every 1"),
+    # The others end before their first run, which is what tests/paper/test_tables.py is about.
+    Rule(r"vmt paper run", "--budget 0 --data DATA"),
+    Rule(r"vmt paper figure", "--samples 3"),
+    Rule(r"vmt paper (list|show|pages)"),
+    Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
+    # A copy of its runs is there, so that none is made again; its tables are what tests/validators/test_study.py is about.
+    Rule(r"python benchmarks/validators\.py", "--docs nowhere --out validators.jsonl"),
+    Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
+    Rule(r"python -m tests\.golden", instead=compared_elsewhere, why="tests/step/test_golden.py makes this comparison"),
+    Rule(r"python -m vmt", instead=as_a_module, why="it stands for the command, which is run under its own name"),
+    Rule(r"make", instead=asked_of_make, why="it would run these tests again, or build an environment"),
+    Rule(r"tensorboard", instead=served, why="it serves pages until it is stopped"),
+    Rule(r"pip install", instead=installable, why="it would change the environment that the tests run in"),
+)
+COMMANDS = all_commands()
+
+
+def rule_for(command: Command) -> Rule | None:
+    return next((rule for rule in RULES if re.match(rule.pattern + r"(?!\w)", command.text)), None)
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return furnish(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture
+def world(furnished: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -> Iterator[Path]:
+    """The folder, with the publishers' servers replaced by one on this machine."""
+    content = b"a published file"
+    checksum = "sha256:" + hashlib.sha256(content).hexdigest()
+    monkeypatch.chdir(furnished)
+    with serving(Behaviour(content)) as address:
+        local = {
+            name: (Remote(f"{name}/published.bin", (f"{address}/published.bin",), checksum),)
+            for name in data_command.SOURCES
+        }
+        here = functools.partial(data_command.download_sets, sources=local)
+        monkeypatch.setattr(data_command, "download_sets", here)
+        monkeypatch.setattr("vmt.cli.train.load_task", small_task)
+        monkeypatch.setattr("vmt.engine.bench.BLOCKS_ON_CPU", 2)
+        yield furnished
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_it_runs(command: Command, world: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = rule_for(command)
+    assert rule is not None, f"no rule says how to run this: {command}"
+    if rule.instead is not None:
+        rule.instead(command)
+        return
+    text = command.text.replace(*rule.swap) if rule.swap else command.text
+    before, stage = stage_of_ours(text)
+    if before:
+        piped = subprocess.run(before, shell=True, capture_output=True, check=True, cwd=world).stdout
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+    program, *arguments = shlex.split(stage)
+    arguments = [name for word in arguments for name in (sorted(glob.glob(word)) or [word])]
+    arguments += shlex.split(rule.more)
+    if program == "python":
+        run_script(arguments)
+        return
+    # A run or a set that is there is never written over.
+    if arguments[0] in ("train", "demo") and "--resume" not in arguments:
+        arguments += ["--out", f"out/{COMMANDS.index(command)}"]
+    if arguments[:3] == ["data", "build", "syn"] and "--out" not in arguments:
+        for built in (world / "DATA" / "syn").glob("recreated_*"):
+            built.unlink()
+    assert main(arguments) == 0
+
+
+def run_script(arguments: list[str]) -> None:
+    """`python FILE …`, the file named from the root of the repository."""
+    script = ROOT / arguments[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", arguments)
+        patch.syspath_prepend(str(script.parent))
+        runpy.run_path(str(script), run_name="__main__")
+
+
+def stage_of_ours(text: str) -> tuple[str, str]:
+    """What comes before our command in a pipe, and our command; what comes after it is left out."""
+    stages = text.split(" | ")
+    first = next(i for i, stage in enumerate(stages) if stage.split()[0] in PROGRAMS)
+    return " | ".join(stages[:first]), stages[first]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.pattern)
+def test_every_rule_is_needed(rule: Rule) -> None:
+    assert any(rule_for(command) is rule for command in COMMANDS)
+    assert bool(rule.instead) == bool(rule.why), "what is not run needs a reason"
+
+
+@pytest.mark.parametrize("mention", mentions(), ids=str)
+def test_commands_in_running_text_exist(mention: Command) -> None:
+    """Often without all of their arguments, so they are only looked up: the command, and each flag."""
+    if not mention.text.startswith("vmt "):
+        assert rule_for(mention)
+        return
+    parser: argparse.ArgumentParser = build_parser()
+    words = shlex.split(mention.text)[1:]
+    while words and words[0].isalpha() and words[0].islower() and (inner := commands_below(parser)):
+        assert words[0] in inner, f"there is no {parser.prog} {words[0]} ({mention})"
+        parser = inner[words.pop(0)]
+    for word in words:
+        if word.startswith("--"):
+            assert word in parser._option_string_actions, f"{parser.prog} has no {word} ({mention})"
+
+
+def commands_below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next((dict(action.choices) for action in actions), {})

@@ -1,0 +1,102 @@
+"""The code on the pages runs as it is printed, links lead somewhere, and what the code decides is up to date."""
+
+import re
+import runpy
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vmt
+from tests.documented import FENCE, PAGES, ROOT, blocks, small_task
+from tests.own_pictures import CLASSES, class_folders, heap
+from vmt.evaluate.accuracy import Judgement
+from vmt.train import Config
+from vmt.train.loop import train
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+METHODS = [*vmt.methods.METHODS, "dirt_t"]
+
+
+def what_a_reader_brings() -> dict[str, Any]:
+    """Small data, a small network, and files under the names that the pages use."""
+    class_folders(Path("labelled"))
+    heap(Path("unlabelled"))
+    y = np.arange(60) % 3
+    x = np.random.default_rng(0).standard_normal((60, 5)) + y[:, None]
+    dataset = torch.utils.data.TensorDataset(torch.from_numpy(x).float(), torch.from_numpy(y))
+    dataset.classes = CLASSES  # type: ignore[attr-defined]
+    data = {"xs": x, "ys": y, "xt": x + 0.3, "yt": y, "x_test": x, "y_test": y, "dataset": dataset}
+    loop = {"net": torch.nn.Linear(5, 3), "x": torch.rand(8, 5), "loss": torch.zeros(()), "lambda_t": 0.1}
+    loader = torch.utils.data.DataLoader(dataset, batch_size=8)
+    return {"np": np, "torch": torch, "vmt": vmt, "loader": loader} | data | loop
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    """With a few iterations in place of what a reader waits for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vmt.data.load_task", small_task)
+    monkeypatch.setattr("vmt.runs.recipes.LONGEST", 2)
+    namespace = what_a_reader_brings()
+    for block in blocks(page, "python"):
+        short = re.sub(r"\b(iterations|interval)=[\d_]+", r"\1=2", block)
+        exec(compile(short, str(page), "exec"), namespace)
+
+
+def test_the_example_method_is_short() -> None:
+    body = blocks(ROOT / "docs" / "adding-a-method.md", "python")[0].split("def pi_model")[1]
+    assert len(body.strip().splitlines()) < 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text())
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_what_the_code_decides_is_up_to_date() -> None:
+    for path, text in runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]():
+        assert path.read_text() == text, f"{path.name} is out of date: run make docs"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_page_lists_what_is_logged(name: str, one_thread: None) -> None:
+    """All of it, and nothing else: two iterations are run and their log is compared with the page."""
+    figures = figures_in(ROOT / "docs" / "methods" / f"{name}.md")
+    assert sorted(figures) == sorted(set(figures))
+    assert set(figures) == logged(name)
+
+
+def figures_in(page: Path) -> list[str]:
+    """The first column of the table under "What is logged" (or, on the page for all, "What every run logs")."""
+    section = re.split(r"^## What (?:is logged|every run logs)$", page.read_text(), flags=re.MULTILINE)[1]
+    return re.findall(r"^\| `([^`]+)` \|", section.split("\n## ")[0], re.MULTILINE)
+
+
+def logged(name: str) -> set[str]:
+    y = torch.arange(24) % 3
+    x = torch.randn(24, 5) + y[:, None]
+    source, target = vmt.data.Domain(x, y, "source"), vmt.data.Domain(x + 0.3, y, "target")
+    base = vmt.methods.vmt if name == "dirt_t" else vmt.methods.METHODS[name]
+    method = base(iterations=2)
+    if name == "dirt_t":
+        method = vmt.methods.dirt_t(method, interval=1, iterations=2)
+    task = vmt.data.make_task(source, target)
+    config = Config(batch_size=8, log_every=1, device="cpu")
+    outcome = train(task, method, lambda: vmt.nets.mlp((5,), 3, width=8), config)
+    updates = tuple(f"{update.name}/" for update in method.updates())
+    last = [record for record in outcome.records if record["phase"] == name]
+    return {figure for record in last for figure in record if figure.startswith(updates)}
+
+
+def test_the_page_of_all_methods_lists_what_an_evaluation_holds() -> None:
+    figures = figures_in(ROOT / "docs" / "methods" / "index.md")
+    assert figures == [field.name for field in fields(Judgement)]

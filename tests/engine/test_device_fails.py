@@ -1,0 +1,101 @@
+"""A GPU that has no memory left, or that fails: one sentence, and what was saved stays. A network of the user's raises
+here what torch raises there."""
+
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cli.test_bad_input import official_files
+from tests.paper.test_at_once import CHANGES
+from tests.paper_cells import cell
+from vmt.cli.main import main
+from vmt.cli.train import load
+from vmt.errors import gave_up
+from vmt.paper.experiment import stages
+from vmt.paper.queue import Places, fill
+from vmt.train.progress import Progress
+
+NET = """
+import os
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, classes, shape):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(256, 16), nn.ReLU(), nn.Linear(16, 10))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > int(os.environ["CALLS"]):
+            raise getattr(torch, os.environ["RAISES"])(os.environ["SAYS"])
+        return self.body(x)
+"""
+FULL = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8 GiB of which 1 GiB is free."
+BROKEN = "CUDA error: an illegal memory access was encountered\nSearch for it in the documentation."
+
+
+@pytest.mark.parametrize(
+    ("raises", "says", "sentence"),
+    [
+        pytest.param(
+            "OutOfMemoryError",
+            FULL,
+            "vmt: the GPU has too little memory (CUDA out of memory): take a smaller batch size or network, end other "
+            "programs that use it, or choose another device; run goes on from its newest checkpoint with --resume run.",
+            id="full",
+        ),
+        pytest.param(
+            "AcceleratorError",
+            BROKEN,
+            "vmt: the GPU has failed (CUDA error: an illegal memory access was encountered): the same command may work "
+            "in a new process; run goes on from its newest checkpoint with --resume run.",
+            id="broken",
+        ),
+    ],
+)
+def test_a_run_whose_gpu_gives_up_says_how_to_go_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    own_modules: None,
+    raises: str,
+    says: str,
+    sentence: str,
+) -> None:
+    (tmp_path / "mine.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("CALLS", "20"), ("RAISES", raises), ("SAYS", says)):
+        monkeypatch.setenv(name, value)
+    length = ["--iterations", "30", "--checkpoint-every", "5", "--evaluate-every", "100", "--engine", "eager"]
+    asked = ["digits", "--method", "source_only", "--net", "mine:Net", "--out", "run", "--device", "cpu", *length]
+    assert main(["train", *asked]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == sentence
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
+    monkeypatch.setenv("CALLS", "1000000")
+    assert main(["train", "--resume", "run", "--net", "mine:Net"]) == 0
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_other_errors_of_torch_are_not_taken_for_the_gpu() -> None:
+    assert gave_up(RuntimeError("shapes do not match")) is None
+    assert gave_up(torch.OutOfMemoryError()) is not None
+
+
+class ShortOfMemory(Progress):
+    """For the first of two runs."""
+
+    def advance(self, steps: int) -> None:
+        if "_0 " in self.label:
+            raise torch.OutOfMemoryError(FULL)
+
+
+def test_a_run_that_needs_too_much_memory_holds_up_no_other(tmp_path: Path) -> None:
+    queue = stages([cell("Source-Only", "source_only", 2)])
+    places = Places(str(official_files(tmp_path)), tmp_path / "results", tmp_path / "runs")
+    done, missing, complaints = astuple(fill(queue, load, places, None, CHANGES, print, ShortOfMemory))
+    assert (done, missing, len(complaints)) == (1, 1, 1)
+    assert complaints[0].startswith(f"{queue[0]}: the GPU has too little memory (CUDA out of memory): take a smaller")

@@ -1,0 +1,159 @@
+"""MMD and Co-DA: their losses against numpy, and that they learn and go on with DIRT-T."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.restated import Restated, rows
+from tests.small import blobs, build, recorded, setting
+from vmt import losses, methods
+from vmt.data import Task, domain, make_task
+from vmt.losses import BANDWIDTHS
+from vmt.methods.nouns import Adam
+from vmt.nets import mlp
+from vmt.runs.recipes import paper
+from vmt.step.step import step
+from vmt.train import Config, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def test_agreement_is_the_l1_distance_of_predictions() -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 7, 4))
+    ours = losses.agreement(torch.tensor(a), torch.tensor(b)).numpy()
+    np.testing.assert_allclose(ours, np.abs(softmax(a) - softmax(b)).sum(1), atol=1e-6)
+
+
+def test_diversity_is_the_clipped_squared_distance_of_mean_features() -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 5, 3, 2, 2))
+    distance = np.square((a - b).reshape(5, -1).mean(0)).sum()
+    near, far = torch.tensor(a, requires_grad=True), torch.tensor(b)
+    assert float(losses.diversity(near, far).detach()) == pytest.approx(-distance, abs=1e-6)
+    clipped = losses.diversity(near, far, ceiling=distance / 2)
+    assert float(clipped.detach()) == pytest.approx(-distance / 2)
+    (gradient,) = torch.autograd.grad(clipped.sum(), near)
+    assert not gradient.any(), "nothing pushes once the ceiling is reached"
+
+
+def test_mmd_is_the_biased_estimate_with_a_floor() -> None:
+    random = np.random.default_rng(0)
+    s, t = random.standard_normal((6, 3)), random.standard_normal((5, 3)) + 1
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> float:
+        squared = np.square(a[:, None] - b[None]).sum(-1)
+        return float(np.mean(sum(np.exp(-squared / (2 * sigma)) for sigma in BANDWIDTHS)))
+
+    expected = kernel(s, s) + kernel(t, t) - 2 * kernel(s, t)
+    ours = losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(t))
+    assert float(ours) == pytest.approx(expected, abs=1e-6)
+    assert float(losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(s))) == pytest.approx(1e-4)
+
+
+def gradient_norm(total: Tensor, plain: Restated, *roles: str) -> Tensor:
+    live = [p for role in roles for p in plain.weights[role].values()]
+    # Biases before a batch norm change nothing: what they get is rounding.
+    gradients = torch.autograd.grad(total, live, allow_unused=True)
+    norm: Tensor = torch.stack([g.norm() for g in gradients if g is not None]).norm()
+    return norm
+
+
+def test_a_step_of_co_da_written_out_plainly() -> None:
+    """Agreement is of the target, diversity of the source; each classifier meets its own discriminator."""
+    method = methods.co_da(0.3, 0.0, 0.0, lambda_p=0.7, lambda_div=0.4, ceiling=50.0)
+    state = build(method)
+    plain, streams, draws = Restated(state), blobs(), recorded()
+    found = step(method.phases[0], state, setting(streams, draws))
+    (x_s, y), (x_t, _) = (rows(streams, draws, "classifier", name) for name in ("source", "target"))
+    total, logits, features = torch.zeros(()), [], []
+    for mark in ("", "2"):
+        weights = plain.weights[f"classifier{mark}"]
+        plain.weights[f"classifier{mark}"] = {name: p.requires_grad_() for name, p in weights.items()}
+        source, target = (plain.forward(x, f"classifier{mark}") for x in (x_s, x_t))
+        # The discriminators were updated before.
+        judge = state.roles[f"discriminator{mark}"]
+        of_source, of_target = (judge(taps["features"])["domain"] for taps in (source, target))
+        confusion = F.softplus(of_source).mean() / 2 + F.softplus(-of_target).mean() / 2
+        total = total + F.cross_entropy(source["logits"], y) + 0.3 * confusion
+        logits.append(target["logits"])
+        features.append(source["features"])
+    agreement = (logits[0].softmax(1) - logits[1].softmax(1)).abs().sum(1).mean()
+    distance = (features[0].mean(0) - features[1].mean(0)).square().sum()
+    norm = gradient_norm(total + 0.7 * agreement - 0.4 * distance, plain, "classifier", "classifier2")
+    torch.testing.assert_close(found["classifier/agreement"], agreement.detach())
+    torch.testing.assert_close(found["classifier/diversity"], -distance.detach())
+    torch.testing.assert_close(found["classifier/gradient norm"], norm)
+
+
+def test_co_da_pushes_no_further_than_its_ceiling() -> None:
+    method = methods.co_da(0.0, 0.0, 0.0, ceiling=1e-3)
+    found = step(method.phases[0], build(method), setting())
+    assert float(found["classifier/diversity"]) == pytest.approx(-1e-3)
+
+
+def test_a_step_of_mmd_written_out_plainly() -> None:
+    method = methods.mmd(weight=0.5)
+    state = build(method)
+    plain, streams, draws = Restated(state), blobs(), recorded()
+    found = step(method.phases[0], state, setting(streams, draws))
+    (x_s, y), (x_t, _) = (rows(streams, draws, "classifier", name) for name in ("source", "target"))
+    plain.trained("classifier")
+    source, target = plain.forward(x_s), plain.forward(x_t, moves=True)
+
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
+        squared = (a[:, None] - b[None]).square().sum(-1)
+        return sum(((-squared / (2 * sigma)).exp() for sigma in BANDWIDTHS), torch.zeros(())).mean()
+
+    s, t = source["hidden"], target["hidden"]
+    discrepancy = kernel(s, s) + kernel(t, t) - 2 * kernel(s, t)
+    norm = gradient_norm(F.cross_entropy(source["logits"], y) + 0.5 * discrepancy, plain, "classifier")
+    torch.testing.assert_close(found["classifier/MMD"], discrepancy.detach())
+    torch.testing.assert_close(found["classifier/gradient norm"], norm)
+    for name, running in state.roles["classifier"].named_buffers():
+        torch.testing.assert_close(running, plain.running["classifier"][plain.short(name)], msg=name)
+
+
+@pytest.mark.parametrize("name", ["mnist-svhn", "cifar-stl", "stl-cifar"])
+def test_dann_has_a_discriminator_on_every_task_of_the_paper(name: str) -> None:
+    """Also where VMT's λ_d is 0: without one, DANN is source only."""
+    discriminator, classifier = paper(name, "dann").build().updates()
+    assert discriminator.name == "discriminator"
+    assert {term.name: term.weight for term in classifier.terms if term.weight} == {"L_y": 1.0, "L_d": 0.01}
+
+
+@pytest.fixture
+def task() -> Task:
+    random = np.random.default_rng(0)
+    y = np.arange(240) % 3
+    centres = 3 * random.standard_normal((3, 6))
+    x, moved = (centres[y] + random.standard_normal((240, 6)) for _ in range(2))
+    target = domain(moved + 0.8, name="target")
+    return make_task(domain(x, y, name="source"), target, target_test=domain(moved + 0.8, y, name="test"))
+
+
+@pytest.mark.parametrize("name", ["mmd", "co_da"])
+def test_learns_and_goes_on_with_dirt_t(task: Task, name: str) -> None:
+    base = methods.METHODS[name](optimiser=Adam(lr=3e-3), iterations=150)
+    method = methods.dirt_t(base, mix=None, radius=0.3, interval=20, iterations=40).with_decay(0.9)
+    config = Config(batch_size=32, evaluate_every=50)
+    outcome = train(task, method, lambda: mlp((6,), 3), config)
+    assert list(outcome.notes.phases) == [name, "dirt_t"]
+    assert outcome.notes.phases["dirt_t"]["accuracy"] > 0.9
+    assert outcome.records[-1]["source"]["accuracy"] > 0.9
+
+
+def test_the_two_classifiers_of_co_da_differ_and_agree(task: Task) -> None:
+    """In weights, and in what they say about the target."""
+    method = methods.co_da(optimiser=Adam(lr=3e-3), radius=0.3, iterations=120)
+    outcome = train(task, method, lambda: mlp((6,), 3), Config(batch_size=32, log_every=20))
+    logged = [record for record in outcome.records if "classifier/agreement" in record]
+    assert logged[-1]["classifier/agreement"] < 0.5 * logged[0]["classifier/agreement"]
+    assert logged[-1]["classifier/L_y of classifier2"] < logged[0]["classifier/L_y of classifier2"]

@@ -1,0 +1,194 @@
+"""The paper's tables: every cell can be built, filled in portions and shown honestly."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.paper_cells import cell, refined
+from vmt.cli.main import main
+from vmt.errors import InputError
+from vmt.paper import numbers
+from vmt.paper.experiment import Experiment, Stage, Table, stages
+from vmt.paper.pages import markdown, pages, rows_of
+from vmt.paper.results import result_path
+from vmt.paper.tables import TABLES, find_table
+from vmt.runs.recipes import PAPER, paper
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_every_run_of_a_table_is_a_method(table: Table) -> None:
+    for stage in stages(table.cells):
+        method = stage.experiment.recipe(stage.seed).build()
+        assert tuple(phase.name for phase in method.phases) == stage.experiment.phases
+        asked = stage.experiment.changes
+        lengths = [asked.get("iterations", 40_000), asked.get("dirt_t_iterations", 160_000)]
+        assert [phase.iterations for phase in method.phases] == lengths[: len(method.phases)]
+
+
+def test_the_recipes_are_the_papers() -> None:
+    def weights(task: str, method: str = "vmt", instance_norm: bool = True) -> dict[str, object]:
+        return {**paper(task, method, instance_norm, dirt_t=True).settings}
+
+    assert weights("mnist-svhn") == {"lambda_d": 0.01, "lambda_s": 1.0, "lambda_t": 0.06}
+    assert weights("mnist-svhn", instance_norm=False)["lambda_t"] == 0.01
+    assert weights("mnist-svhn", "vada") == {"lambda_d": 0.01, "lambda_s": 1.0, "lambda_t": 0.01, "entropy": True}
+    assert weights("mnist-svhn", "vada", instance_norm=False)["entropy"] is False
+    assert weights("mnist-mnistm")["lambda_mix_t"] == 1e-3
+    refined = paper("mnist-mnistm", dirt_t=True).dirt_t
+    assert refined is not None
+    assert refined["interval"] == 500
+    assert paper("stl-cifar").net == "large"
+    assert {task for task, _ in PAPER} == set(numbers.TASKS)
+
+
+@pytest.mark.parametrize("instance_norm", [True, False])
+@pytest.mark.parametrize(
+    ("task", "lambda_d", "lambda_s", "lambda_t", "beta"),
+    [
+        ("mnist-svhn", 0.01, 1, {True: 0.06, False: 0.01}, {True: 0.01, False: 0.001}),
+        ("svhn-mnist", 0.01, 0, 0.1, 0.01),
+        ("mnist-mnistm", 0.01, 0, 0.01, 0.01),
+        ("syn-svhn", 0.01, 1, 1, 1),
+        ("cifar-stl", 0, 1, 0.1, 0.01),
+        ("stl-cifar", 0, 0, 0.1, 0.01),
+    ],
+)
+def test_the_terms_have_the_weights_of_the_appendix(
+    task: str, lambda_d: float, lambda_s: float, lambda_t: Any, beta: Any, instance_norm: bool
+) -> None:
+    """As the paper prints its table of hyperparameters."""
+    lambda_t, beta = (v[instance_norm] if isinstance(v, dict) else v for v in (lambda_t, beta))
+    on_target = {"L_m(target)": lambda_t, "L_v(target)": lambda_t, "L_c(target)": lambda_t}
+    if task == "mnist-mnistm":
+        on_target["L_m(target)"] = 1e-3
+    on_source = {"L_y": 1, "L_d": lambda_d, "L_m(source)": lambda_s, "L_v(source)": lambda_s}
+    recipe = paper(task, "vmt", instance_norm, dirt_t=True)
+    first, second = (
+        {term.name: term.weight for term in phase.updates[-1].terms if term.weight} for phase in recipe.build().phases
+    )
+    assert first == {name: weight for name, weight in {**on_source, **on_target}.items() if weight}
+    assert second == {"teacher": beta, **on_target}
+    assert recipe.net == ("large" if "stl" in task else "small")
+    assert recipe.net_options == {"instance_norm": instance_norm}
+
+
+def test_the_variants_differ_by_their_terms() -> None:
+    def terms(row: str) -> dict[str, object]:
+        cell = next(cell for cell in TABLES["vat-versus-vmt"].cells if cell.row == row)
+        update = cell.experiment.recipe(0).build().phases[0].updates[-1]
+        return {term.name: term.weight for term in update.terms if term.weight != 0}
+
+    assert terms("L_c") == {"L_y": 1.0, "L_d": 0.01, "L_c(target)": 0.01}
+    assert terms("L_c, L_v") == {**terms("L_c"), "L_v(source)": 1.0, "L_v(target)": 0.01}
+    both = {"L_v(source)": 1.0, "L_v(target)": 0.06}
+    assert terms("L_c, L_v, L_m") == {**terms("L_c, L_m"), **both}
+    assert terms("L_c, L_m")["L_m(target)"] == 0.06
+
+
+def test_the_list_of_priorities_begins_with_what_matters_most() -> None:
+    queue = stages(TABLES["priority"].cells)
+    warm = Experiment("mnist-svhn", dirt_t=True, changes={"warm_up": 0.125})
+    assert queue[:6] == [Stage(warm, seed, phase) for phase in ("vmt", "dirt_t") for seed in (0, 1, 2)]
+    assert len({(stage.run, stage.phase) for stage in queue}) == len(queue)
+    assert {(s.run, s.phase) for s in queue} <= {(s.run, s.phase) for s in stages(find_table("all").cells)}
+
+
+def test_stages_come_once_in_the_order_of_the_cells() -> None:
+    cells = (refined("vmt", 2), refined("dirt_t"), cell("Source-Only", "source_only"), refined("dirt_t"))
+    short = [(stage.seed, stage.phase) for stage in stages(cells)]
+    assert short == [(0, "vmt"), (1, "vmt"), (0, "dirt_t"), (0, "source_only")]
+    assert [s.phase for s in stages(cells, phases=1)] == ["vmt", "vmt", "source_only"]
+    assert [s.seed for s in stages(cells, seeds=[4, 7], only="Source*")] == [4, 7]
+    assert [s.phase for s in stages(cells[1:2])] == ["vmt", "dirt_t"], "a phase comes with those before it"
+    assert len(stages(cells, only="*dirt_t*")) == 3, "a pattern may name a run as well"
+    with pytest.raises(InputError, match="nothing"):
+        stages(cells, only="nothing")
+
+
+def test_collapsed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
+    """In the phases that they had collapsed in: DIRT-T's collapse says nothing of the number before it."""
+    name = refined("dirt_t").experiment.name
+    for seed, (after, phases) in enumerate([(0.9, []), (0.1, ["dirt_t"])]):
+        record = {
+            "accuracy": {"vmt": 0.8, "dirt_t": after},
+            "seed": seed,
+            "collapsed": "at iteration 4 collapsed" if phases else None,
+            "collapsed_phases": phases,
+            "finished": True,
+            "seconds": 1.0,
+        }
+        result_path(tmp_path, f"{name}_{seed}").write_text(json.dumps(record))
+    before, last = rows_of(Table("t", "t", (refined("vmt"), refined("dirt_t"))), tmp_path)
+    assert (before["ours"], before["runs"], before["collapsed"]) == (80.0, 2, 0)
+    assert (last["ours"], last["runs"], last["collapsed"]) == (50.0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "evaluation"], ["--data", "vmt data download"]),
+        (["run"], ["name a table", "evaluation"]),
+        (["run", "evaluatoin", "--data", "."], ["evaluation"]),
+        (["run", "priority", "--data", "no/such/folder"], ["no/such/folder", "does not exist"]),
+        (["run", "upper-bound", "--data", "."], ["mnist", "vmt data download mnist"]),
+        (["run", "priority", "--data", ".", "--only", "*nothing*"], ["*nothing*", "vmt paper list"]),
+        (["run", "priority", "--data", ".", "--phases", "0"], ["--phases"]),
+        (["run", "priority", "--data", ".", "--device", "cuda:99"], ["cuda:99"]),
+        (["show", "evaluatoin"], ["evaluation"]),
+        (["show"], ["name a table"]),
+    ],
+)
+def test_one_sentence_says_what_is_missing(
+    arguments: list[str],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["paper", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    complaint = said.err.strip()
+    assert complaint.startswith("vmt: ")
+    assert "\n" not in complaint
+    assert all(word in complaint for word in words), complaint
+
+
+def test_means_and_spreads_of_the_paper_are_those_it_prints() -> None:
+    printed = {cell.row: (cell.paper, cell.paper_std) for name in ("ten-runs", "mixup") for cell in TABLES[name].cells}
+    assert printed["VMT@40K"] == (85.2, 0.8)
+    assert printed["VMT + DIRT-T@160K"] == (95.1, 1.0)
+    assert printed["VMT@40K, no IN"] == (51.9, 5.7)
+    assert printed["hidden"] == (65.7, 24.8)
+    assert printed["probabilities"] == (None, None)
+
+
+def test_a_set_that_is_not_the_papers_is_named_beside_the_number(tmp_path: Path) -> None:
+    """Synthetic Digits are re-created, and a number on them says so wherever it is shown."""
+    (shown,) = [cell for cell in TABLES["priority"].cells if (cell.row, cell.column) == ("VMT", "syn-svhn")]
+    record = {
+        "accuracy": {"vmt": 0.9},
+        "seed": 0,
+        "collapsed": None,
+        "finished": False,
+        "seconds": 1.0,
+        "domains": ["SYN (re-creation) train", "SVHN train", "SVHN test"],
+        "environment": {},
+    }
+    result_path(tmp_path, f"{shown.experiment.name}_0").write_text(json.dumps(record))
+    assert "| VMT | syn-svhn, with SYN (re-creation) train | 96.4 | 90.0 |" in markdown(TABLES["priority"], tmp_path)
+    for name in ("evaluation.md", "priority.md"):
+        assert "SYN (re-creation) train" in pages(tmp_path, tmp_path)[name]
+
+
+def test_the_committed_pages_are_those_of_the_committed_results(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).parents[2]
+    made = pages(root / "results", root / "docs" / "paper")
+    for name, text in made.items():
+        assert (root / "docs" / "paper" / name).read_text() == text, f"{name}: run vmt paper pages, and commit it"
+    linked = {link for text in made.values() for link in re.findall(r"\]\(([^)]+)\)", text)}
+    assert all((root / "docs" / "paper" / link).exists() for link in linked)

@@ -1,0 +1,123 @@
+"""A run folder has one writer: a second process is told so, and a killed one leaves nothing locked."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vmt
+from vmt.disk import write_atomically
+from vmt.runs.lock import InUse, claimed
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from vmt.runs.lock import claimed
+with claimed(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_folder_has_one_writer_until_it_is_killed(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+    with (
+        pytest.raises(InUse, match=f"{tmp_path} is being written to by process {holder.pid} on .*--out"),
+        claimed(tmp_path),
+    ):
+        pass
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with claimed(tmp_path), claimed(tmp_path / "." / ""):
+        pass  # again by the same process
+
+
+def test_training_refuses_a_folder_that_another_process_trains_in(
+    holder: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype("float32")
+    with pytest.raises(InUse):
+        vmt.adapt((x, np.arange(20) % 2), x, iterations=2, out=tmp_path, progress=False)
+    assert {path.name for path in tmp_path.iterdir()} == {".lock"}
+    source, target = tmp_path.parent / "s.npz", tmp_path.parent / "t.npz"
+    np.savez(source, x=x, y=np.arange(20) % 2)
+    np.savez(target, x=x)
+    command = [sys.executable, "-m", "vmt.cli.main", "train", "--source", source, "--target", target, "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"vmt: {tmp_path} is being written to by process {holder.pid}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_claim_ends_when_its_work_fails(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), claimed(tmp_path):
+        raise ZeroDivisionError
+    with claimed(tmp_path):
+        pass
+
+
+def test_a_file_cannot_be_claimed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(vmt.InputError, match="is a file"), claimed(tmp_path / "file"):
+        pass
+
+
+def test_a_folder_whose_checkpoints_could_not_be_opened_again(tmp_path: Path) -> None:
+    folder = tmp_path / "caf\udce9"  # how Python has a byte that is no UTF-8
+    with pytest.raises(vmt.InputError, match="not UTF-8"), claimed(folder):
+        pass
+    assert not folder.exists()
+
+
+def test_no_folder_is_called_as_the_home_is_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # as in --out=~/run, which a shell leaves alone
+    with pytest.raises(vmt.InputError, match="begins with ~"), claimed(Path("~/run")):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_has_one_writer_among_the_threads_of_a_process(tmp_path: Path) -> None:
+    """Or the second would begin the same run anew when the first has come to its end."""
+    refused: list[str] = []
+
+    def second() -> None:
+        try:
+            with claimed(tmp_path):
+                pass
+        except InUse as error:
+            refused.append(str(error))
+
+    with claimed(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert [said.removeprefix(str(tmp_path)) for said in refused] == [
+        " is being written to by another thread of this process: choose another folder for each."
+    ]
+    second()
+    assert len(refused) == 1
+
+
+def test_threads_that_write_one_file_do_not_mix_it_up(tmp_path: Path) -> None:
+    """As two that save a model under one name: it is all of one of them."""
+    path, contents = tmp_path / "file", [bytes([i]) * 300_000 for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            list(pool.map(lambda content: write_atomically(path, content), contents))
+            assert path.read_bytes() in contents
+    assert list(tmp_path.iterdir()) == [path]

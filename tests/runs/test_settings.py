@@ -1,0 +1,150 @@
+"""One setting changed and the rest as chosen for the data; DIRT-T's interval follows its length."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import benchmark_files as files
+from tests.own_data import write_blobs
+from vmt.cli.main import main
+from vmt.errors import InputError
+from vmt.methods.schedules import Ramp
+from vmt.methods.systems import METHODS
+from vmt.runs.recipes import defaults_for, digits, paper
+from vmt.runs.settings import changed, every_setting
+
+CHOSEN = defaults_for((9,), samples=20_000)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "asked", "interval"),
+    [
+        (CHOSEN.recipe("vmt", True), {}, 156),
+        (CHOSEN.recipe("vmt", True), {"dirt_t_iterations": 50}, 5),
+        (CHOSEN.recipe("vmt", True), {"dirt_t_iterations": 5}, 1),
+        (CHOSEN.recipe("vmt", True), {"dirt_t_iterations": 50, "interval": 100}, 100),
+        (CHOSEN.recipe("vmt", True), {"dirt_t_iterations": 1562}, 156),
+        (digits("vmt", True), {"dirt_t_iterations": 250}, 50),
+        (digits("vmt", True), {"dirt_t_iterations": 50}, 10),
+        (paper("mnist-svhn", dirt_t=True), {"dirt_t_iterations": 40_000}, 5_000),
+        (paper("mnist-mnistm", dirt_t=True), {"dirt_t_iterations": 40_000}, 500),
+    ],
+)
+def test_the_interval_follows_the_length_but_for_the_papers(recipe: Any, asked: dict[str, int], interval: int) -> None:
+    method = changed(recipe, asked).build()
+    assert [event.every for event in method.phases[1].events] == [interval]
+
+
+def test_a_setting_reaches_the_method_and_dirt_t_after_it() -> None:
+    recipe = changed(CHOSEN.recipe("vada", True), {"radius": 0.5, "beta": 0.2, "lr": 1e-4, "lambda_t": Ramp(0.0, 1.0)})
+    assert recipe.settings["radius"] == recipe.dirt_t["radius"] == 0.5  # type: ignore[index]
+    assert recipe.settings["lambda_s"] == CHOSEN.lambda_s
+    first, second = recipe.build().phases
+    assert {term.name: term.weight for term in second.updates[0].terms}["teacher"] == 0.2
+    assert first.updates[0].optimiser.lr == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "says"),
+    [
+        ("dann", {"lambda_t": 0.1}, "method dann takes no lambda_t: it is a setting of other methods"),
+        ("vmt", {"beta": 0.1}, "beta is a setting of DIRT-T: add dirt_t=True"),
+        ("vmt", {"lambda_t": "0.1"}, "lambda_t is '0.1': give a number"),
+        ("vmt", {"lambda_t": True}, "lambda_t is True: give a number"),
+        ("vmt", {"radius": None}, "radius is None: give a number"),
+        ("vmt", {"vat": "no"}, "vat is 'no': give True or False"),
+        ("vmt", {"mix": 3}, "mix is 3: give a text"),
+        ("vmt", {"iterations": 2.5}, "iterations is 2.5: give a whole number"),
+    ],
+)
+def test_what_no_setting_can_be_is_refused(method: str, asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        changed(CHOSEN.recipe(method), asked)
+
+
+def test_every_flag_of_a_method_is_a_setting() -> None:
+    from vmt.cli.parsers.train import DIRT_T, SETTINGS
+
+    assert {*SETTINGS, *DIRT_T, "vat", "fresh_lambda"} <= every_setting()
+    assert not every_setting() & {"optimiser", "base", *METHODS}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> list[str]:
+    source, target = write_blobs(tmp_path, n=60)
+    short = ["--iterations", "3", "--batch-size", "8", "--validate-samples", "0", "--device", "cpu"]
+    out = ["--out", str(tmp_path / "run")]
+    return ["train", "--source", str(source), "--target", str(target), *out, *short]
+
+
+def test_a_short_dirt_t_on_the_command_line(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*run, "--dirt-t", "--dirt-t-iterations", "50"]) == 0
+    said = capsys.readouterr()
+    assert "then DIRT-T: 50 iterations, a new teacher every 5," in said.out
+    assert "keeps the teacher" not in said.err
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]["dirt_t"]["interval"] == 5
+
+
+def test_an_interval_longer_than_the_phase_is_explained(run: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*run, "--dirt-t", "--dirt-t-iterations", "5", "--interval", "5"]) == 0
+    assert (
+        "dirt_t has 5 iterations and an interval of 5: it keeps the teacher that it begins with to its end."
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_the_last_line_says_if_the_samples_were_trained_on(
+    others: bool, run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled = str(tmp_path / "test.npz")
+    run[run.index("--target") + 1] = labelled
+    assert main([*run, "--method", "target_only", *(["--target-test", labelled] if others else [])]) == 0
+    said = capsys.readouterr().out
+    trained_on = "on the target samples it was trained on: give others with --target-test\n"
+    assert ("on the target test set\n" in said) is others
+    assert (trained_on in said) is not others
+
+
+def test_the_last_line_says_that_the_labels_of_the_target_itself_were_used(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run[run.index("--target") + 1] = str(tmp_path / "test.npz")
+    assert main(run) == 0
+    assert "on the labelled samples of the target, as there is no --target-test\n" in capsys.readouterr().out
+
+
+def test_the_last_line_says_that_a_copy_of_stl_has_no_test_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write_cifar10(tmp_path)
+    files.write_small_stl10(tmp_path)
+    brief = ["--method", "source_only", "--net", "tiny", "--iterations", "1", "--validate-samples", "0"]
+    assert main(["train", "cifar-stl", "--data", str(tmp_path), *brief, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "on STL-10 train (this copy has no test split)\n" in said
+    assert "test set" not in said
+
+
+def test_a_network_without_instance_norm_on_a_task_of_the_paper(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write_svhn(tmp_path)
+    files.write_mnist(tmp_path)
+    task = ["train", "mnist-svhn", "--data", str(tmp_path), *run[run.index("--out") :], "--net", "mlp"]
+    assert main([*task, "--instance-norm"]) == 2
+    assert "--instance-norm is for the networks small, large, tiny, not mlp" in capsys.readouterr().err
+    assert main(task) == 0
+    recipe = json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]
+    assert recipe["net_options"] == {}
+    assert recipe["settings"]["lambda_t"] == paper("mnist-svhn", instance_norm=False).settings["lambda_t"]
+    assert main(["train", "--resume", str(tmp_path / "run"), "--no-instance-norm"]) == 0
+    assert main(["train", "--resume", str(tmp_path / "run"), "--instance-norm"]) == 2
+    assert "started with --instance-norm False, not True" in capsys.readouterr().err
+
+
+def test_a_radius_that_was_asked_for_is_not_explained(run: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*run, "--radius", "0.7"]) == 0
+    assert "radius of VAT: 0.7 (--radius)\n" in capsys.readouterr().out

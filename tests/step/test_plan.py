@@ -1,0 +1,251 @@
+"""From terms to passes: few calls, equal views shared, each after what it waits for."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.small import build, setting
+from vmt import losses, methods
+from vmt.errors import InputError
+from vmt.methods.nodes import Labels, Mix, Pairs, Parameter, View
+from vmt.methods.nouns import Adam, Average, CopyRole, Event, Method, Network, Phase, Term, Update
+from vmt.methods.terms import CLASSIFIER, SOURCE, TARGET
+from vmt.nets.staged import Staged
+from vmt.step.plan import Pass, depth, plan, reads_stream
+from vmt.step.step import step
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TAPS = {
+    "classifier": ("features", "hidden", "logits"),
+    "ema": ("features", "hidden", "logits"),
+    "teacher": ("features", "hidden", "logits"),
+    "discriminator": ("domain",),
+}
+
+
+def planned(method: Method, update: str = "classifier", phase: int = 0) -> tuple[Pass, ...]:
+    return plan(next(u for u in method.phases[phase].updates if u.name == update), TAPS)
+
+
+def calls(passes: tuple[Pass, ...]) -> list[tuple[str, int, str, str]]:
+    return [(each.role, len(each.views), each.entry, each.exit) for each in passes]
+
+
+def test_vmt_makes_three_classifier_calls_and_one_of_the_discriminator() -> None:
+    found = calls(planned(methods.vmt()))
+    assert sorted(found) == sorted(
+        [
+            ("classifier", 4, "input", "logits"),  # source, target, mixed source, mixed target
+            ("classifier", 2, "input", "logits"),  # near source, near target
+            ("classifier", 2, "input", "logits"),  # attacked source, attacked target
+            ("discriminator", 2, "input", "domain"),
+        ]
+    )
+
+
+def test_the_discriminator_update_runs_the_encoder_alone() -> None:
+    assert calls(planned(methods.vmt(), "discriminator")) == [
+        ("classifier", 2, "input", "features"),
+        ("discriminator", 2, "input", "domain"),
+    ]
+
+
+def test_the_hidden_variant_enters_at_the_last_dense_layer() -> None:
+    passes = planned(methods.vmt(mix="hidden", vat=False))
+    (label,) = (each for each in passes if each.entry == "hidden")
+    assert (label.role, len(label.views), label.exit, label.gradient) == ("classifier", 2, "logits", False)
+    assert depth(label.views[0]) == 1
+    assert sum(each.role == "classifier" for each in passes) == 2
+
+
+def test_only_clean_target_passes_update_statistics() -> None:
+    for method in (methods.vmt(), methods.vmt(mix="hidden"), methods.vada(), methods.dann()):
+        for update in method.phases[0].updates:
+            updating = [v for each in plan(update, TAPS) for v in each.views if v.statistics]
+            assert [v.input for v in updating] == [TARGET]
+            assert [v.role for v in updating] == ["classifier"]
+
+
+def test_dirt_t_updates_statistics_with_one_of_its_two_batches_and_its_teacher_evaluates() -> None:
+    passes = planned(methods.dirt_t(methods.vmt()), phase=1)
+    updating = [v for each in passes for v in each.views if v.statistics]
+    assert [v.input for v in updating] == [TARGET]
+    (teacher,) = (each for each in passes if each.role == "teacher")
+    assert not teacher.training
+    assert not any(each.role == "discriminator" for each in passes)
+    assert all(each.training for each in passes if each.role == "classifier")
+
+
+def test_equal_views_are_one_pass_and_a_draw_makes_two() -> None:
+    def update(*views: View) -> Update:
+        return Update("u", ("classifier",), tuple(Term(str(i), sum, (v.logits,)) for i, v in enumerate(views)))
+
+    same = View("classifier", SOURCE), View("classifier", SOURCE)
+    apart = View("classifier", SOURCE), View("classifier", SOURCE, draw="again")
+    assert calls(plan(update(*same), TAPS)) == [("classifier", 1, "input", "logits")]
+    assert calls(plan(update(*apart), TAPS)) == [("classifier", 2, "input", "logits")]
+
+
+def test_a_view_runs_as_far_as_anyone_reads_it() -> None:
+    view = View("classifier", SOURCE)
+    terms = tuple(Term(tap, sum, (view.tap(tap),)) for tap in ("hidden", "features"))
+    assert calls(plan(Update("u", ("classifier",), terms), TAPS)) == [("classifier", 1, "input", "hidden")]
+
+
+def test_modes_and_gradients_are_not_mixed_in_one_call() -> None:
+    views = (
+        View("classifier", SOURCE),
+        View("classifier", SOURCE, training=False),
+        View("classifier", TARGET, gradient=False),
+        View("ema", SOURCE),
+    )
+    terms = tuple(Term(str(i), sum, (v.logits,)) for i, v in enumerate(views))
+    assert len(plan(Update("u", ("classifier",), terms), TAPS)) == 4
+
+
+def test_inputs_come_first() -> None:
+    for method in (methods.vmt(), methods.vmt(mix="hidden"), methods.dirt_t(methods.vmt())):
+        for phase in method.phases:
+            for update in phase.updates:
+                done: set[View] = set()
+                for each in plan(update, TAPS):
+                    for view in each.views:
+                        before = {tap.view for node in view.reads for tap in taps_of(node)}
+                        assert before <= done
+                    done |= set(each.views)
+
+
+def taps_of(node: object) -> list[object]:
+    found = [node] if hasattr(node, "view") else []
+    return [*found, *(tap for child in getattr(node, "reads", ()) for tap in taps_of(child))]
+
+
+def test_the_networks_are_called_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step makes no other calls than the plan's."""
+    seen: list[int] = []
+    forward = Staged.forward
+
+    def watched(self: Staged, x: Tensor, entry: str = "input", exit: str | None = None) -> dict[str, Tensor]:
+        seen.append(len(x))
+        return forward(self, x, entry, exit)
+
+    method = methods.vmt(xi=0.5)
+    state = build(method)
+    monkeypatch.setattr(Staged, "forward", watched)
+    step(method.phases[0], state, setting())
+    assert sorted(seen) == [12, 12, 12, 12, 12, 24]  # 2 + 4 calls, batches of 6
+
+
+def term(*reads: object) -> Term:
+    return Term("t", losses.conditional_entropy, reads)  # type: ignore[arg-type]
+
+
+def test_errors_name_the_role_and_the_tap() -> None:
+    with pytest.raises(InputError, match=r"'u' reads the role 'student', which the method does not have"):
+        plan(Update("u", ("classifier",), (term(View("student", SOURCE).logits),)), TAPS)
+    with pytest.raises(InputError, match=r"'u' reads 'pixels' of the role 'classifier', .*features, hidden, logits"):
+        plan(Update("u", ("classifier",), (term(View("classifier", SOURCE).tap("pixels")),)), TAPS)
+    mixed = View("classifier", SOURCE, entry="hidden")
+    with pytest.raises(InputError, match=r"'u' reads 'features' of the role 'classifier', .*only logits behind hidden"):
+        plan(Update("u", ("classifier",), (term(mixed.tap("features")),)), TAPS)
+    with pytest.raises(InputError, match=r"'u' enters the role 'classifier' at 'pixels', .*features, hidden, logits"):
+        plan(Update("u", ("classifier",), (term(replace(mixed, entry="pixels").logits),)), TAPS)
+    near = View("classifier", SOURCE, probe=View("classifier", SOURCE).logits)
+    with pytest.raises(InputError, match="'u' reads 'logits' of a view with a probe, which has only slope"):
+        plan(Update("u", ("classifier",), (term(near.logits),)), TAPS)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        Update("u", ("student",), (term(View("classifier", SOURCE).logits),)),
+        Update("u", ("classifier",), (), averages=(Average("classifier", into="student"),)),
+        Update("u", ("classifier",), (), keep=(View("student", SOURCE),)),
+    ],
+    ids=["optimises", "averages", "keep"],
+)
+def test_a_method_refuses_roles_it_does_not_have(update: Update) -> None:
+    with pytest.raises(InputError, match=r"method 'm': update 'u' names the role 'student'"):
+        Method("m", CLASSIFIER, (Phase("p", (update,)),))
+
+
+def test_bad_arguments_of_methods_are_refused() -> None:
+    with pytest.raises(InputError, match=r"mix='pixels' is not one of 'logits', 'probabilities', 'hidden'"):
+        methods.vmt(mix="pixels")
+    with pytest.raises(InputError, match=r"alpha=0 .*positive"):
+        methods.vmt(alpha=0)
+    with pytest.raises(InputError, match=r"decay=1.5 is not between 0"):
+        methods.vmt().with_decay(1.5)
+    with pytest.raises(InputError, match=r"statistics='both'"):
+        methods.source_only(statistics="both")
+    with pytest.raises(InputError, match=r"dirt_t needs .* 'ema'"):
+        methods.dirt_t(Method("m", {"classifier": Network()}, (), predictor=("classifier",)))
+    with pytest.raises(InputError, match="dirt_t needs a method that optimises"):
+        methods.dirt_t(Method("m", CLASSIFIER, (Phase("p", ()),)))
+    with pytest.raises(InputError, match="1 phases, but 2 lengths"):
+        methods.vmt().with_iterations(3, 4)
+
+
+def test_dirt_t_goes_on_with_moments_and_average_of_an_update_of_any_name() -> None:
+    (phase,) = methods.source_only(iterations=100).phases
+    student = replace(phase, updates=(replace(phase.updates[0], name="student", optimiser=Adam(lr=0.5)),))
+    method = methods.dirt_t(Method("m", CLASSIFIER, (student,)))
+    before, after = method.updates()
+    assert (after.name, after.optimiser, after.averages) == ("student", Adam(lr=0.5), before.averages)
+    assert after.averages[0].decay < 0.998
+
+
+def test_methods_are_values() -> None:
+    """Equal arguments give equal methods but for the functions inside; lengths can be changed; labels are declared."""
+    assert methods.dann() == methods.dann()
+    both = methods.dirt_t(methods.vmt(iterations=7), iterations=9)
+    assert both.iterations == 16
+    assert both.with_iterations(2).iterations == 11
+    assert both.with_iterations(None, 3).iterations == 10
+    assert methods.target_only().reads_labels_of("target")
+    assert not any(f().reads_labels_of("target") for n, f in methods.METHODS.items() if n != "target_only")
+    assert methods.vmt().reads_labels_of("source")
+
+
+def test_a_term_may_read_a_parameter() -> None:
+    name = "stages.logits.0.weight"
+    decay = Term("decay", lambda w: w.square().sum()[None], (Parameter("classifier", name),), 1.0)
+    base = methods.source_only()
+    update = replace(base.phases[0].updates[0], terms=(decay,))
+    state = build(base)
+    before = state.roles["classifier"].get_parameter(name).detach().clone()
+    step(Phase("p", (update,)), state, setting())
+    after = state.roles["classifier"].get_parameter(name).detach()
+    torch.testing.assert_close(after, before - 1e-3 * before.sign(), rtol=1e-4, atol=1e-6)
+
+
+def test_pairs_of_one_batch_are_the_same_wherever_they_are_read() -> None:
+    """The mixed input and the mixed label use the same λ and partners, because they describe the same draw."""
+    assert Mix(SOURCE, Pairs(SOURCE)) == Mix(SOURCE, Pairs(SOURCE))
+    assert Pairs(SOURCE) != Pairs(TARGET)
+    assert hash(Labels(SOURCE)) == hash(Labels(SOURCE))
+
+
+def test_which_streams_an_update_sees() -> None:
+    (plain,) = methods.source_only().phases[0].updates
+    assert reads_stream(plain, "source")
+    assert not reads_stream(plain, "target")
+    (watched,) = methods.source_only(statistics="target").phases[0].updates
+    assert reads_stream(watched, "target"), "a view that is only kept counts"
+    assert all(reads_stream(update, "target") for update in methods.vmt().updates())
+
+
+def test_a_copy_cannot_be_optimised() -> None:
+    with pytest.raises(InputError, match="optimises the role 'ema', which is a copy"):
+        Method("m", CLASSIFIER, (Phase("p", (Update("u", ("ema",), ()),)),))
+
+
+def test_events_and_predictors_are_checked_too() -> None:
+    event = Event(5, CopyRole("ema", into="teacher"))
+    with pytest.raises(InputError, match="an event of phase 'p' names the role 'teacher'"):
+        Method("m", CLASSIFIER, (Phase("p", (), (event,)),))
+    with pytest.raises(InputError, match="the predictor names the role 'best'"):
+        Method("m", CLASSIFIER, (), predictor=("best",))

@@ -1,0 +1,186 @@
+"""What happens to a run at night: signals, full disks, damaged files. Nothing that was saved is lost."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save, save_file
+
+import vmt as vmt_package
+from tests.own_data import command, write_blobs
+from tests.paper_cells import cell
+from vmt.cli.main import main
+from vmt.data import digits_task
+from vmt.disk import flush
+from vmt.paper.experiment import stages
+from vmt.paper.queue import Places, fill
+from vmt.train.checkpoint import load_latest, save_checkpoint
+
+FLAGS = ["--iterations", 60, "--dirt-t", "--dirt-t-iterations", 40, "--interval", 20, "--log-every", 5]
+FLAGS += ["--evaluate-every", 20, "--checkpoint-every", 10, "--batch-size", 16, "--keep-best", "im", "--tensorboard"]
+LONG = 300 * "a"
+posix = pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    assert main([str(each) for each in begin(folder, folder / "run")]) == 0
+    return folder
+
+
+def begin(data: Path, run: Path) -> list[object]:
+    source, target = write_blobs(data)
+    return ["train", "--source", source, "--target", target, "--out", run, *FLAGS]
+
+
+def models(run: Path) -> dict[str, bytes]:
+    """The weights of every model file; their headers name the folder."""
+    return {path.name: save(load_file(path)) for path in run.glob("model*.safetensors")}
+
+
+def same_end(run: Path, unbroken: Path) -> None:
+    assert main(["train", "--resume", str(run)]) == 0
+    assert models(run) == models(unbroken / "run")
+    assert (run / "log.jsonl").read_text() == (unbroken / "run" / "log.jsonl").read_text()
+
+
+@posix
+def test_a_terminal_that_closes_saves_first_and_nohup_goes_on(unbroken: Path, tmp_path: Path) -> None:
+    for name, prefix, code in (("run", [], 130), ("nohup", ["nohup"], 0)):
+        run = tmp_path / name
+        arguments = begin(unbroken, run)
+        arguments[arguments.index("--checkpoint-every") + 1] = 1000
+        process = subprocess.Popen(
+            [*prefix, *command(*arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while not (run / "log.jsonl").exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=60) == code
+        assert list(run.glob("checkpoints/step-*"))
+    same_end(tmp_path / "run", unbroken)
+    assert models(tmp_path / "nohup") == models(unbroken / "run")
+
+
+@posix
+@pytest.mark.parametrize("part", ["checkpoints/step-*/state.pt", "log.jsonl"])
+def test_a_full_disk_is_a_sentence_and_the_run_goes_on_with_space(unbroken: Path, tmp_path: Path, part: str) -> None:
+    """A limit on the size of a file stands for the disk: the largest file that grows is the one it stops."""
+    import resource
+
+    run = tmp_path / "run"
+    arguments = [str(each) for each in begin(unbroken, run)]
+    size = max(path.stat().st_size for path in (unbroken / "run").glob(part)) - 100
+    if not part.startswith("checkpoints"):  # before the first checkpoint, which is larger
+        arguments[arguments.index("--checkpoint-every") + 1] = "1000"
+        size //= 4
+    arguments.remove("--tensorboard")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    done = subprocess.run(
+        command(*arguments), preexec_fn=limit, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"{Path(part).name} cannot be written (File too large): free space" in done.stderr
+    same_end(run, unbroken)
+
+
+def test_damaged_checkpoints_do_not_crowd_out_whole_ones_and_leftovers_of_kills_go(tmp_path: Path) -> None:
+    """Three, as a kill leaves them that came before the third last was removed."""
+    for step in (10, 20, 30):
+        save_checkpoint(tmp_path / "later", {}, {"step": step}, step)
+        shutil.copytree(tmp_path / "later" / f"step-{step:09d}", tmp_path / "run" / f"step-{step:09d}")
+    for step in (20, 30):
+        (tmp_path / "run" / f"step-{step:09d}" / "manifest.json").write_text("{")
+    shutil.copytree(tmp_path / "run" / "step-000000010", tmp_path / "run" / ".step-000000020.1")
+    save_checkpoint(tmp_path / "run", {}, {"step": 15}, 15)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-000000010", "step-000000015"]
+    found = load_latest(tmp_path / "run")
+    assert found is not None
+    assert found[1] == {"step": 15}
+
+
+def test_damaged_lines_of_a_log_do_not_take_the_others_along(unbroken: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken / "run", run)
+    lines = (run / "log.jsonl").read_bytes().splitlines(keepends=True)
+    damaged = [*lines[:2], b"\0" * 80 + b"\n", *lines[3:4], b'{"st\xff\n', b"12\n", b'{"phase": "vmt"}\n', *lines[4:]]
+    (run / "log.jsonl").write_bytes(b"".join(damaged) + b'{"step": 100, "pha')
+    assert main(["train", "--resume", str(run)]) == 0
+    assert (run / "log.jsonl").read_bytes() == b"".join([*lines[:2], *lines[3:]])
+    assert models(run) == models(unbroken / "run")
+
+
+def test_a_model_with_a_wrong_bit_does_not_predict(unbroken: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    whole = (unbroken / "run" / path.name).read_bytes()
+    with safe_open(unbroken / "run" / path.name, framework="pt") as file:
+        header = file.metadata()
+    for place in (len(whole) - 5, whole.index(b"iterations"), len(whole) // 2):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(vmt_package.InputError, match=f"{path} is damaged: copy it again"):
+            vmt_package.load(path)
+    # As versions without checksums wrote it.
+    del header["sha256"]
+    save_file(load_file(unbroken / "run" / path.name), path, metadata=header)
+    assert vmt_package.load(path).classes == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("name", ["report", "select"])
+def test_a_summary_that_is_none_is_a_sentence(
+    unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(unbroken / "run", "run")
+    Path("run/summary.json").write_text("[1, 2]")
+    assert main([name, "run"]) == 2
+    assert "vmt: the run run cannot be read (summary.json holds no summary)" in capsys.readouterr().err
+
+
+@posix
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--resume", LONG),
+        ("train", "--source", f"{LONG}.npz", "--target", "b.npz"),
+        ("predict", LONG, "a.npz"),
+        ("evaluate", f"{LONG}.safetensors", "--test", "a.npz"),
+    ],
+)
+def test_a_path_that_the_system_refuses_is_a_sentence(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(list(arguments))
+    said = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert said[-1].startswith("vmt: ")
+    assert "(File name too long): check the path" in said[-1]
+
+
+@posix
+def test_a_queue_complains_of_a_folder_that_the_system_refuses(tmp_path: Path) -> None:
+    places = Places(str(tmp_path), tmp_path / "results", tmp_path / LONG)
+    queue = stages([cell("Source-Only", "source_only")])
+    filled = fill(queue, lambda _: digits_task(), places, None, {}, lambda said: None)
+    assert filled.complaints == [
+        f"{places.runs / 'mnist-svhn_source_only_in_iterations=3_0'} cannot be used (File name too long): "
+        "check the path, its permissions and the disk."
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that cannot be flushed")
+def test_a_file_system_that_flushes_no_folders_can_be_saved_to() -> None:
+    folder = os.open("/proc", os.O_RDONLY)
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.fsync(folder)
+    os.close(folder)
+    flush(Path("/proc"))

@@ -1,0 +1,86 @@
+"""TensorBoard shows what the log holds, each point once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.own_data import command, write_blobs
+from vmt.cli.main import main
+from vmt.train.log import LOG, read_log, scalars
+
+FLAGS = ["--iterations", 20, "--log-every", 5, "--evaluate-every", 10, "--checkpoint-every", 10, "--batch-size", 8]
+
+
+def shown(run: Path) -> dict[str, list[tuple[int, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_every_number_of_the_log_is_shown_once_after_a_resume_too(tmp_path: Path) -> None:
+    source, target = write_blobs(tmp_path)
+    run = tmp_path / "run"
+    arguments = ["train", "--source", source, "--target", target, "--out", run, "--tensorboard", *FLAGS]
+    assert main([str(each) for each in arguments]) == 0
+    first = shown(run)
+    logged = [(r["step"], r["classifier/L_y"]) for r in read_log(run / LOG) if "classifier/L_y" in r]
+    assert [step for step, _ in logged] == [5, 10, 15, 20]
+    assert first["classifier/L_y"] == [(step, pytest.approx(value)) for step, value in logged]
+    assert [step for step, _ in first["target/entropy"]] == [10, 20]
+    assert [step for step, _ in first["source/accuracy"]] == [10, 20]
+    assert "classifier/predicted_share_target/2" in first
+    # As a kill after the last checkpoint leaves it: resuming takes the points back and makes them again.
+    for newest in sorted((run / "checkpoints").glob("step-*"))[1:]:
+        newest.rename(tmp_path / newest.name)
+    assert main(["train", "--resume", str(run)]) == 0
+    again = shown(run)
+    assert {tag: [step for step, _ in points] for tag, points in again.items()} == {
+        tag: [step for step, _ in points] for tag, points in first.items()
+    }
+
+
+def test_names_and_nesting() -> None:
+    record = {"step": 3, "phase": "vmt", "a/L_m(target)": 1.5, "target": {"accuracy": None, "share": [0.5, 0.5]}}
+    assert dict(scalars(record)) == {"a/L_m_target": 1.5, "target/share/0": 0.5, "target/share/1": 0.5}
+
+
+def test_without_the_package_one_sentence_and_no_folder(tmp_path: Path) -> None:
+    source, target = write_blobs(tmp_path)
+    line = command("train", "--source", source, "--target", target, "--out", tmp_path / "run", "--tensorboard", *FLAGS)
+    hidden = (
+        "import sys; sys.modules['tensorboard'] = None; from vmt.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, *line[3:]], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 2
+    assert "pip install 'vmt[tensorboard]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a limit of POSIX stands for a full disk")
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    script = """
+import resource, sys
+from pathlib import Path
+from vmt.errors import InputError
+from vmt.train.log import Mirror
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+mirror = Mirror(Path(sys.argv[1]))
+try:
+    for step in range(1000):
+        mirror.write({"step": step, "phase": "vmt", "loss": 1.0, "share": [0.5] * 20})
+except InputError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.startswith(f"{tmp_path / 'tensorboard'} cannot be written (File too large): free space")
+    assert done.stderr == ""

@@ -1,0 +1,89 @@
+"""A run goes on when nobody listens any more: its terminal closed, the reader of its pipe gone, its streams closed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_bad_input import official_files
+from tests.own_data import command, write_blobs
+
+SHORT = ["--iterations", 20, "--evaluate-every", 5, "--checkpoint-every", 5, "--log-every", 5, "--batch-size", 16]
+# Unbuffered, as in most containers: every word is written at once, and fails at once.
+ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+
+def broken_pipe() -> int:
+    """A pipe that nobody reads from."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+def full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [
+        broken_pipe,
+        pytest.param(full_disk, marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")),
+    ],
+)
+def test_a_run_goes_on_when_its_words_reach_nobody(tmp_path: Path, streams) -> None:
+    source, target = write_blobs(tmp_path)
+    stream = streams()
+    arguments = command("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT)
+    done = subprocess.run(arguments, stdout=stream, stderr=stream, env=ENVIRONMENT, check=False, timeout=120)
+    os.close(stream)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["finished"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell's way to close streams")
+def test_a_run_goes_on_without_streams(tmp_path: Path) -> None:
+    source, target = write_blobs(tmp_path)
+    arguments = command("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT)
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *arguments]
+    assert subprocess.run(closed, env=ENVIRONMENT, check=False, timeout=120).returncode == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["finished"]
+    assert "process" in (tmp_path / "run" / ".lock").read_text()
+
+
+def test_a_queue_goes_on_when_its_words_reach_nobody(tmp_path: Path) -> None:
+    """With workers, who have inherited the stream."""
+    script = """
+import sys
+from pathlib import Path
+from tests.paper_cells import cell
+from tests.paper.test_at_once import CHANGES
+from vmt.cli.paper import to_stderr
+from vmt.cli.train import load
+from vmt.paper.experiment import stages
+from vmt.paper.queue import Places
+from vmt.paper.queue import fill_together
+
+if __name__ == "__main__":
+    queue = stages([cell("Source-Only", "source_only", 2)])
+    places = Places(sys.argv[1], Path("results"), Path("runs"), at_once=2)
+    filled = fill_together(queue, load, places, None, CHANGES, to_stderr)
+    Path("filled").write_text(f"{filled.done} {filled.missing} {filled.complaints}")
+"""
+    (tmp_path / "fill_it.py").write_text(script)
+    stream = broken_pipe()
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    subprocess.run(
+        [sys.executable, "fill_it.py", str(official_files(tmp_path))],
+        cwd=tmp_path,
+        stdout=stream,
+        stderr=stream,
+        env={**ENVIRONMENT, "PYTHONPATH": paths},
+        check=False,
+        timeout=120,
+    )
+    os.close(stream)
+    assert (tmp_path / "filled").read_text() == "2 0 []"
