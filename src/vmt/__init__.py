@@ -10,9 +10,9 @@
 
 __version__ = "0.1.0"
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from vmt._imports import install, lazy
 from vmt.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,27 +34,15 @@ __all__ = [
     "methods",
     "validators",
 ]
-# Imported when they are first asked for: torch and scikit-learn take seconds, which `vmt --help` need not wait for.
-_HOMES = {
-    "Config": "vmt.train",
-    "Model": "vmt.model",
-    "VMTClassifier": "vmt.estimator",
-    "adapt": "vmt.api",
-    "load": "vmt.model",
-}
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    inside = f"{__name__}.{name}"
-    try:
-        return import_module(inside)  # vmt.methods, vmt.data …
-    except ModuleNotFoundError as error:
-        if error.name != inside:
-            raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+install()
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Config": "vmt.train.config",
+        "Model": "vmt.model",
+        "VMTClassifier": "vmt.estimator",
+        "adapt": "vmt.api",
+        "load": "vmt.model",
+    },
+)

@@ -12,9 +12,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from vmt import methods
-from vmt.data import Domain, Task, domain, make_task
-from vmt.data.arrays import classes_in, in_order_of, labelled_part, numbered
+from vmt.data.arrays import classes_in, domain, in_order_of, labelled_part, numbered
 from vmt.data.checks import check_digits
+from vmt.data.domains import Domain
+from vmt.data.task import Task, make_task
 from vmt.device import own_settings, torch_device
 from vmt.errors import InputError, perhaps, whole
 from vmt.methods.nouns import Method

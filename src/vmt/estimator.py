@@ -17,9 +17,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from vmt.api import model_of
-from vmt.data import domain, make_task
-from vmt.data.arrays import UNKNOWN, is_missing, labelled_part
+from vmt.data.arrays import UNKNOWN, domain, is_missing, labelled_part
 from vmt.data.checks import check_digits
+from vmt.data.task import make_task
 from vmt.device import own_settings, torch_device
 from vmt.errors import InputError
 from vmt.methods.nouns import Method

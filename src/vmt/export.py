@@ -22,9 +22,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vmt.data import Preprocess, domain
-from vmt.data.arrays import in_order_of
-from vmt.data.preprocess import BYTES, check_range
+from vmt.data.arrays import domain, in_order_of
+from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_folder, write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import BATCH

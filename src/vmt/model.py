@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from vmt.data import Domain, Preprocess, domain
-from vmt.data.arrays import in_order_of, numbered
-from vmt.data.preprocess import check_range
+from vmt.data.arrays import domain, in_order_of, numbered
+from vmt.data.domains import Domain
+from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import own_settings, single_precision, torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError

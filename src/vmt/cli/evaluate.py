@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from vmt.cli.train import load as load_data
-from vmt.data import read_own
-from vmt.data.files.own import how_to_label
+from vmt.data.files.own import how_to_label, read_own
 from vmt.data.files.stream import as_trained
 from vmt.errors import InputError
 from vmt.model import Model, load

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from vmt.data import TASKS
+from vmt.data.tasks import TASKS
 from vmt.methods.systems import METHODS, dirt_t
 
 

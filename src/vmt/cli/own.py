@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vmt.data import Task
 from vmt.data.files.own import EVALUATION_ONLY, Reading, own_task
+from vmt.data.task import Task
 from vmt.errors import InputError, few
 from vmt.methods.systems import METHODS, dirt_t
 from vmt.names import KINDS

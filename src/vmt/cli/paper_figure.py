@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vmt.cli.paper import to_stderr as say
 from vmt.cli.train import load
-from vmt.data import Task
+from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError

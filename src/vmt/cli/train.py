@@ -12,7 +12,8 @@ from typing import Any
 from vmt.cli.fields import given
 from vmt.cli.own import choices, load_own, own_recipe, voice
 from vmt.cli.parsers.train import DIRT_T, SETTINGS
-from vmt.data import TASKS, Task, load_task
+from vmt.data.task import Task
+from vmt.data.tasks import TASKS, load_task
 from vmt.errors import InputError
 from vmt.methods.nouns import decay_for
 from vmt.model import agreed

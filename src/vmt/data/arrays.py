@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from vmt.data.domain import Domain
+from vmt.data.domains import Domain
 from vmt.errors import InputError, few, shown
 
 # Of a label that is not known.

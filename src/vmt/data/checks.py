@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmt.data.arrays import column_names, frame_values, in_order_of
-from vmt.data.domain import Domain
+from vmt.data.domains import Domain
 from vmt.data.preprocess import BYTES, SIGNED, UNIT, extremes, moments, value_range
 from vmt.errors import InputError
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from vmt.data.domain import Domain
+from vmt.data.domains import Domain
 from vmt.errors import InputError
 
 

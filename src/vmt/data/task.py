@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from vmt.data.checks import check_held_out, check_pair
-from vmt.data.domain import Domain
+from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess, preprocess_for
 from vmt.errors import InputError
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vmt.data.arrays import domain
-from vmt.data.domain import Domain
+from vmt.data.domains import Domain
 from vmt.data.readers.digits import Samples, Split, read_mnist, read_svhn, read_syn, read_usps
 from vmt.data.readers.photographs import CIFAR_CLASSES, NINE, STL_CLASSES, read_cifar10, read_stl10, shared_classes
 from vmt.data.synthetic.digits import digits_task

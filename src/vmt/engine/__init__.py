@@ -1,5 +1,12 @@
-"""Ways to run the same training step fast: eagerly, compiled, or as a captured CUDA graph."""
+"""Ways to run the same training step fast: as it is written, compiled, or as a captured CUDA graph."""
 
-from vmt.engine.engine import Engine, make_engine
+from typing import TYPE_CHECKING
+
+from vmt._imports import lazy
+
+if TYPE_CHECKING:
+    from vmt.engine.engine import Engine, make_engine
 
 __all__ = ["Engine", "make_engine"]
+
+__getattr__, __dir__ = lazy(__name__, dict.fromkeys(__all__, "vmt.engine.engine"))

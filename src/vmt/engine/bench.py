@@ -11,13 +11,15 @@ from pathlib import Path
 import torch
 
 from vmt import methods
-from vmt.data import Domain, Preprocess, load_task
+from vmt.data.domains import Domain
+from vmt.data.preprocess import Preprocess
+from vmt.data.tasks import load_task
 from vmt.device import bfloat16_helps, torch_device
 from vmt.engine.engine import Engine, Say, make_engine
 from vmt.engine.plain_port import plain_steps
 from vmt.errors import counted
 from vmt.methods.nouns import Method
-from vmt.nets import cnn
+from vmt.nets.cnn import cnn
 from vmt.step.draws import SeededDraws
 from vmt.step.state import State, build_state
 from vmt.step.step import Setting

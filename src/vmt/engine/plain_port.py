@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vmt.data import Domain
+from vmt.data.domains import Domain
 
 Batch = tuple[Tensor, Tensor]
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vmt.data import Domain, Preprocess
+from vmt.data.domains import Domain
+from vmt.data.preprocess import Preprocess
 from vmt.device import own_settings
 from vmt.nets.staged import evaluating
 

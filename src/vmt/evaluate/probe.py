@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vmt.data import Domain, Preprocess, Task
+from vmt.data.domains import Domain
+from vmt.data.preprocess import Preprocess
+from vmt.data.task import Task
 from vmt.evaluate.accuracy import BATCH
 from vmt.methods.nouns import Copy, Method
 from vmt.nets.staged import Staged, evaluating

@@ -1,18 +1,23 @@
-"""Every method of the package, as a value."""
+"""Every method of the package, as a value: ``vmt.methods.vmt()``, ``vmt.methods.vada()``, ..."""
 
-from vmt.methods.systems import (
-    METHODS,
-    co_da,
-    dann,
-    dirt_t,
-    mmd,
-    named,
-    source_only,
-    target_only,
-    vada,
-    vmt,
-    with_target_labels,
-)
+from typing import TYPE_CHECKING
+
+from vmt._imports import lazy
+
+if TYPE_CHECKING:
+    from vmt.methods.systems import (
+        METHODS,
+        co_da,
+        dann,
+        dirt_t,
+        mmd,
+        named,
+        source_only,
+        target_only,
+        vada,
+        vmt,
+        with_target_labels,
+    )
 
 __all__ = [
     "METHODS",
@@ -27,3 +32,5 @@ __all__ = [
     "vmt",
     "with_target_labels",
 ]
+
+__getattr__, __dir__ = lazy(__name__, dict.fromkeys(__all__, "vmt.methods.systems"))

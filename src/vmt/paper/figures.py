@@ -13,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vmt.data import Domain, Preprocess, Task
+from vmt.data.domains import Domain
+from vmt.data.preprocess import Preprocess
+from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.evaluate.probe import some
 from vmt.model import Model, load

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from torch import OutOfMemoryError
 
-from vmt.data import Task
+from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.errors import InputError, counted, gave_up, refused
 from vmt.paper.experiment import Stage

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vmt.data import Task
+from vmt.data.task import Task
 from vmt.disk import write_atomically, writing
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase

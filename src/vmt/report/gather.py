@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import vmt
-from vmt.data import Task
+from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.figures import phase_changes
 from vmt.nets.factory import factory_name

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from vmt.data import Preprocess
+from vmt.data.preprocess import Preprocess
 from vmt.report.predictions import Seen
 
 Indices = NDArray[np.int64]

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vmt.data import Preprocess, Task
+from vmt.data.preprocess import Preprocess
+from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.errors import InputError
 from vmt.model import agreed, load

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vmt.data import Domain, Task
+from vmt.data.domains import Domain
+from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.report.pictures import Indices, drawn, extremes, sheet_of
 from vmt.report.predictions import Seen, flat_map, look, mixing, trained_network

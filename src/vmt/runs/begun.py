@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from vmt.data import Task
+from vmt.data.task import Task
 from vmt.disk import write_atomically
 from vmt.errors import InputError
 from vmt.methods.nodes import View

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 import vmt
-from vmt.data import Domain, Task
+from vmt.data.domains import Domain
+from vmt.data.task import Task
 
 
 def environment(device: str = "auto") -> dict[str, str | None]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vmt.data import Task
+from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError, gave_up

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from vmt.data import Task
+from vmt.data.task import Task
 from vmt.device import bfloat16_helps, usable_cores
 from vmt.errors import InputError
 from vmt.methods.nodes import Start

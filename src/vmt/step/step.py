@@ -12,7 +12,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
-from vmt.data import Domain
+from vmt.data.domains import Domain
 from vmt.errors import InputError
 from vmt.kernels.convolution import halved
 from vmt.losses import at_least_float32, slope

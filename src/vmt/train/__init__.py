@@ -1,24 +1,22 @@
 """Training: the loop, its configuration, checkpoints and logs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vmt.train.checkpoint import Notes
-from vmt.train.config import Config
+from vmt._imports import lazy
 
 if TYPE_CHECKING:
+    from vmt.train.checkpoint import Notes
+    from vmt.train.config import Config
     from vmt.train.loop import Outcome, train
 
 __all__ = ["Config", "Notes", "Outcome", "train"]
 
-
-def __getattr__(name: str) -> Any:
-    # The loop needs torch, which takes a second or two to import; what a command line may say of Config does not.
-    if name in ("Outcome", "train"):
-        from vmt.train import loop
-
-        return getattr(loop, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Config": "vmt.train.config",
+        "Notes": "vmt.train.checkpoint",
+        "Outcome": "vmt.train.loop",
+        "train": "vmt.train.loop",
+    },
+)

@@ -11,9 +11,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from vmt.data import Domain, Task
+from vmt.data.domains import Domain
+from vmt.data.task import Task
 from vmt.device import own_settings, single_precision, torch_device
-from vmt.engine import make_engine
+from vmt.engine.engine import make_engine
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import judge
 from vmt.evaluate.probe import Best, make_probe, some, student_of

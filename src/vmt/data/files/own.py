@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vmt.data.arrays import MIN_SIDE, class_name, columns_of, domain, sorted_names
 from vmt.data.checks import check_digits
-from vmt.data.domain import Domain
+from vmt.data.domains import Domain
 from vmt.data.files.folders import Listing, list_folder
 from vmt.data.files.paths import existing_file, kind_of, read_npz
 from vmt.data.files.pictures import Looked, Size, look_at, read_pictures

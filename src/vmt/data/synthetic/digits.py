@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.arrays import domain
-from vmt.data.domain import Domain
+from vmt.data.domains import Domain
 from vmt.data.synthetic.glyphs import shipped_fonts, sized
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError
