@@ -7,17 +7,6 @@ a test compares them.
 METHODS = ("source_only", "target_only", "mmd", "dann", "vada", "co_da", "vmt")
 NETS = ("small", "large", "tiny", "mlp")
 PRECISIONS = ("auto", "float32", "bfloat16")
-TASKS = (
-    "digits",
-    "mnist-svhn",
-    "svhn-mnist",
-    "mnist-mnistm",
-    "syn-svhn",
-    "cifar-stl",
-    "stl-cifar",
-    "mnist-usps",
-    "usps-mnist",
-)
 # Of the paper.
 TABLES = (
     "evaluation",
@@ -32,8 +21,6 @@ TABLES = (
     "priority",
 )
 FIGURES = ("tsne", "gradient-norms", "accuracy-over-time")
-# That can be downloaded.
-SETS = ("mnist", "svhn", "cifar10", "stl10", "usps", "bsds500")
 
 # Scores that need no target labels, and what each measures, in a few words.
 VALIDATORS = {
@@ -57,13 +44,6 @@ VALIDATOR = "ami_source"
 ONNX, PT2 = "onnx", "pt2"
 FORMATS = (ONNX, PT2)
 MOST_CHECKED = 1000
-
-# Reading stops when more samples than so many, and than this part of them, cannot be read.
-FEW, PART = 10, 0.01
-KINDS = "a folder of pictures, or a .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .npz or .npy file"
-
-# Pictures in the re-creation of Synthetic Digits, as many as in the published set.
-SYN_TRAIN, SYN_TEST = 479_400, 9_553
 
 # Of VMT, and of DIRT-T after it, on the embedded task.
 DIGITS_ITERATIONS, DIGITS_DIRT_T_ITERATIONS = 500, 250

@@ -14,8 +14,6 @@ from vmt.cli import paper_figure, predict
 from vmt.cli.main import build_parser
 from vmt.cli.parsers import bench
 from vmt.cli.parsers import predict as predict_flags
-from vmt.data import TASKS
-from vmt.data.fetch import SOURCES
 from vmt.engine.bench import WIDTHS
 from vmt.engine.engine import ENGINES
 from vmt.methods.systems import METHODS
@@ -86,9 +84,7 @@ def test_every_command_finds_its_work() -> None:
     [
         (names.METHODS, METHODS),
         (names.NETS, NETS),
-        (names.TASKS, TASKS),
         (names.TABLES, TABLES),
-        (names.SETS, SOURCES),
         (names.FIGURES, paper_figure.SAMPLES),
         (tuple(names.VALIDATORS), _FUNCTIONS),
         (predict_flags.FORMATS, predict.WRITERS),

@@ -13,7 +13,8 @@ from tests import benchmark_files as files
 from tests.file_server import Behaviour, serving
 from vmt.cli.data import download_sets
 from vmt.cli.main import main
-from vmt.data.fetch import SOURCES, Patience, Remote, fetch, matches
+from vmt.data.fetch import Patience, fetch, matches
+from vmt.data.published import SOURCES, Remote
 from vmt.errors import InputError
 
 CONTENT = files.images(700_000).tobytes()

@@ -11,7 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from vmt.data.fetch import SOURCES, Remote, fetch
+from vmt.data.fetch import fetch
+from vmt.data.published import SOURCES, Remote
 from vmt.data.synthetic.built_sets import Built
 from vmt.data.synthetic.mnistm import build_mnistm
 from vmt.data.synthetic.syn import build_syn

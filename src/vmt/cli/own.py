@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from vmt.data.files.own import EVALUATION_ONLY, Reading, own_task
+from vmt.data.files.paths import KINDS
 from vmt.data.task import Task
 from vmt.errors import InputError, few
 from vmt.methods.systems import METHODS, dirt_t
-from vmt.names import KINDS
 from vmt.runs.recipes import Recipe, defaults_for, looks_for
 from vmt.runs.run import DataSpec
 from vmt.runs.settings import parameters

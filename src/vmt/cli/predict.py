@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from vmt.data.files.folders import SUFFIXES
+from vmt.data.files.paths import FEW_UNREADABLE, UNREADABLE_SHARE
 from vmt.data.files.pictures import progress_bar
 from vmt.data.files.stream import STDIN, Chunk, Fault, Item, Reads, expand, stream
 from vmt.disk import check_folder
 from vmt.errors import InputError, few
 from vmt.export import Exported, open_model
 from vmt.model import Model
-from vmt.names import FEW, PART
 
 Row = tuple[str, int, str, list[float]]
 
@@ -77,7 +77,7 @@ class Tally:
     def count(self, fault: Fault) -> None:
         self.faults.append(f"{fault.file} ({fault.reason})")
         bad = len(self.faults)
-        allowed = self.most if self.most is not None else max(FEW, PART * (self.read + bad))
+        allowed = self.most if self.most is not None else max(FEW_UNREADABLE, UNREADABLE_SHARE * (self.read + bad))
         if bad > allowed:
             written = "; what was predicted before is written" if self.read else ""
             raise InputError(
@@ -91,7 +91,7 @@ class Tally:
             raise InputError(f"nothing of the input can be read: {few(self.faults)}; give pictures or NumPy files.")
         if bad:
             what = f"{bad} of {self.read + bad} samples cannot be read and are left out"
-            print(f"{what}: {few(self.faults, FEW)}", file=sys.stderr)
+            print(f"{what}: {few(self.faults, FEW_UNREADABLE)}", file=sys.stderr)
 
 
 def write_csv(file: TextIO, classes: Sequence[str]) -> Callable[[list[Row]], None]:

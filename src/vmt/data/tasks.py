@@ -1,20 +1,19 @@
-"""The tasks that have a name."""
+"""The tasks that have a name.
+
+The readers are imported when a task is loaded: the command line lists the tasks without NumPy and PyTorch.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vmt.data.arrays import domain
-from vmt.data.domains import Domain
-from vmt.data.readers.digits import Samples, Split, read_mnist, read_svhn, read_syn, read_usps
-from vmt.data.readers.photographs import CIFAR_CLASSES, NINE, STL_CLASSES, read_cifar10, read_stl10, shared_classes
-from vmt.data.synthetic.digits import digits_task
-from vmt.data.synthetic.mnistm import read_mnistm
-from vmt.data.synthetic.syn import read_recreation, recreation_exists
-from vmt.data.task import Task, make_task
 from vmt.errors import InputError, perhaps
 
-Reader = Callable[[Path, Split], Domain]
+if TYPE_CHECKING:
+    from vmt.data.domains import Domain
+    from vmt.data.readers.digits import Split
+    from vmt.data.task import Task
 
 DIGITS = tuple("0123456789")
 SIZE = (32, 32)  # what the paper's networks see, whatever size a set is stored in
@@ -22,17 +21,17 @@ SIZE = (32, 32)  # what the paper's networks see, whatever size a set is stored 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What there is to know about a named task before it is loaded."""
+    """A named task, described before it is loaded."""
 
     name: str
     description: str
     source: str
     target: str
     needs_data: bool
-    load: Callable[[Path | None], Task]
+    load: "Callable[[Path | None], Task]"
 
 
-def load_task(name: str, data: Path | None = None) -> Task:
+def load_task(name: str, data: Path | None = None) -> "Task":
     """The named task, on the CPU; `data` is the folder under which its files lie.
 
     >>> task = load_task("digits")
@@ -44,43 +43,57 @@ def load_task(name: str, data: Path | None = None) -> Task:
     return TASKS[name].load(data)
 
 
-def _named(name: str, read: Callable[[Path, Split], Samples]) -> Reader:
-    return lambda folder, split: domain(*read(folder, split), name=f"{name} {split}")
-
-
-def _syn(folder: Path, split: Split) -> Domain:
-    """The published set where it lies there, else the re-creation, and never the one under the other's name."""
-    if not (folder / f"synth_{split}_32x32.mat").exists() and recreation_exists(folder, split):
-        return domain(*read_recreation(folder, split), name=f"SYN (re-creation) {split}")
-    return domain(*read_syn(folder, split), name=f"SYN {split}")
-
-
-def _cifar(folder: Path, split: Split) -> Domain:
-    return domain(*shared_classes(*read_cifar10(folder, split), CIFAR_CLASSES), name=f"CIFAR-10 {split}")
-
-
-def _stl(folder: Path, split: Split) -> Domain:
-    samples = read_stl10(folder, split)
-    name = f"STL-10 {split}" if samples.split == split else "STL-10 train (this copy has no test split)"
-    return domain(*shared_classes(samples.images, samples.labels, STL_CLASSES), name=name)
-
-
-# Each set's folder under the data folder, and its reader.
-SETS: dict[str, tuple[str, Reader]] = {
-    "MNIST": ("mnist", _named("MNIST", read_mnist)),
-    "MNIST-M": ("mnistm", _named("MNIST-M", read_mnistm)),
-    "SVHN": ("svhn", _named("SVHN", read_svhn)),
-    "SYN": ("syn", _syn),
-    "USPS": ("usps", _named("USPS", read_usps)),
-    "CIFAR-10": ("cifar10", _cifar),
-    "STL-10": ("stl10", _stl),
+# The folder of each set below the data folder.
+FOLDERS = {
+    "MNIST": "mnist",
+    "MNIST-M": "mnistm",
+    "SVHN": "svhn",
+    "SYN": "syn",
+    "USPS": "usps",
+    "CIFAR-10": "cifar10",
+    "STL-10": "stl10",
 }
 
 
-def _from_files(name: str, source: str, target: str, description: str, classes: tuple[str, ...] = DIGITS) -> TaskInfo:
-    folders = " and ".join(SETS[kind][0] for kind in (source, target))
+def read_set(name: str, data: Path, split: "Split") -> "Domain":
+    """One split of a set, from its folder below the data folder."""
+    from vmt.data.arrays import domain
+    from vmt.data.readers import digits, photographs
+    from vmt.data.synthetic.mnistm import read_mnistm
+    from vmt.data.synthetic.syn import read_recreation, recreation_exists
 
-    def load(data: Path | None) -> Task:
+    folder, label = data / FOLDERS[name], f"{name} {split}"
+    match name:
+        case "MNIST":
+            samples = digits.read_mnist(folder, split)
+        case "MNIST-M":
+            samples = read_mnistm(folder, split)
+        case "SVHN":
+            samples = digits.read_svhn(folder, split)
+        case "USPS":
+            samples = digits.read_usps(folder, split)
+        case "SYN":
+            # The published set if it is there, else the re-creation, and never one under the other's name.
+            if not (folder / f"synth_{split}_32x32.mat").exists() and recreation_exists(folder, split):
+                samples, label = read_recreation(folder, split), f"SYN (re-creation) {split}"
+            else:
+                samples = digits.read_syn(folder, split)
+        case "CIFAR-10":
+            samples = photographs.shared_classes(*photographs.read_cifar10(folder, split), photographs.CIFAR_CLASSES)
+        case "STL-10":
+            stl = photographs.read_stl10(folder, split)
+            samples = photographs.shared_classes(stl.images, stl.labels, photographs.STL_CLASSES)
+            if stl.split != split:
+                label = "STL-10 train (this copy has no test split)"
+        case _:
+            raise KeyError(name)
+    return domain(*samples, name=label)
+
+
+def _from_files(name: str, source: str, target: str, description: str) -> TaskInfo:
+    folders = " and ".join(FOLDERS[kind] for kind in (source, target))
+
+    def load(data: Path | None) -> "Task":
         if data is None:
             raise InputError(
                 f"the task {name} reads {source} and {target} from files: give their folder with --data; "
@@ -92,21 +105,26 @@ def _from_files(name: str, source: str, target: str, description: str, classes: 
                 "vmt data --help says how to get them."
             )
 
-        def read(kind: str, split: Split) -> Domain:
-            folder, reader = SETS[kind]
-            return reader(data / folder, split)
+        from vmt.data.readers.photographs import NINE
+        from vmt.data.task import make_task
 
         return make_task(
-            read(source, "train"),
-            read(target, "train"),
-            source_test=read(source, "test"),
-            target_test=read(target, "test"),
-            classes=classes,
+            read_set(source, data, "train"),
+            read_set(target, data, "train"),
+            source_test=read_set(source, data, "test"),
+            target_test=read_set(target, data, "test"),
+            classes=NINE if "CIFAR-10" in (source, target) else DIGITS,
             name=name,
             size=SIZE,
         )
 
     return TaskInfo(name, description, source, target, needs_data=True, load=load)
+
+
+def _digits(data: Path | None) -> "Task":
+    from vmt.data.synthetic.digits import digits_task
+
+    return digits_task()
 
 
 TASKS: dict[str, TaskInfo] = {
@@ -118,14 +136,14 @@ TASKS: dict[str, TaskInfo] = {
             "rendered fonts",
             "scanned handwriting",
             needs_data=False,
-            load=lambda data: digits_task(),
+            load=_digits,
         ),
         _from_files("mnist-svhn", "MNIST", "SVHN", "handwritten digits to house numbers, 32×32; the hard direction"),
         _from_files("svhn-mnist", "SVHN", "MNIST", "house numbers to handwritten digits, 32×32"),
         _from_files("mnist-mnistm", "MNIST", "MNIST-M", "the same digits inverted into photographs, 32×32"),
         _from_files("syn-svhn", "SYN", "SVHN", "digits drawn with fonts, the published set or its re-creation, 32×32"),
-        _from_files("cifar-stl", "CIFAR-10", "STL-10", "small photographs, nine shared classes, 32×32", NINE),
-        _from_files("stl-cifar", "STL-10", "CIFAR-10", "small photographs, nine shared classes, 32×32", NINE),
+        _from_files("cifar-stl", "CIFAR-10", "STL-10", "small photographs, nine shared classes, 32×32"),
+        _from_files("stl-cifar", "STL-10", "CIFAR-10", "small photographs, nine shared classes, 32×32"),
         _from_files("mnist-usps", "MNIST", "USPS", "handwritten digits to scanned postcodes, 32×32"),
         _from_files("usps-mnist", "USPS", "MNIST", "scanned postcodes to handwritten digits, 32×32"),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from vmt.cli.later import Later
 from vmt.cli.parsers.flags import add_json
-from vmt.names import SETS, SYN_TEST, SYN_TRAIN
+from vmt.data.published import SOURCES, SYN_TEST, SYN_TRAIN
 
 WORK = "vmt.cli.data"
 EXAMPLES = """examples:
@@ -17,7 +17,7 @@ DOWNLOAD = f"""examples:
   vmt data download mnist svhn --data DATA
   vmt data download mnist bsds500 --data DATA  what MNIST-M is built from
 
-Sets: {", ".join(SETS)}. Each file is checked against its published checksum; an interrupted download continues
+Sets: {", ".join(SOURCES)}. Each file is checked against its published checksum; an interrupted download continues
 where it stopped, and existing files are left alone. SVHN and BSDS500 are for non-commercial use.
 """
 MNISTM = """examples:
@@ -49,7 +49,7 @@ def add_commands(commands: Any) -> None:
 
 def add_download(actions: Any) -> None:
     parser = actions.add_parser("download", help="fetch published sets", epilog=DOWNLOAD)
-    parser.add_argument("sets", nargs="+", metavar="SET", help=f"any of {', '.join(SETS)}")
+    parser.add_argument("sets", nargs="+", metavar="SET", help=f"any of {', '.join(SOURCES)}")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data folder to put them under")
     add_json(parser)
     parser.set_defaults(run=Later(WORK, "download"))

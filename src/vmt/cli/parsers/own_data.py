@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vmt.names import KINDS
+from vmt.data.files.paths import KINDS
 
 
 def add_flags(group: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from vmt.cli.later import Later
 from vmt.cli.parsers.flags import add_device, add_json, add_net
-from vmt.names import FEW, PART
+from vmt.data.files.paths import FEW_UNREADABLE, UNREADABLE_SHARE
 
 FORMATS = ("csv", "jsonl")
 EXAMPLES = """examples:
@@ -43,7 +43,7 @@ def add_commands(commands: Any) -> None:
         "--max-unreadable",
         metavar="N",
         type=int,
-        help=f"stop after N samples that cannot be read (default: {FEW}, or {PART:.0%}% if more)",
+        help=f"stop after N unreadable samples (default: {FEW_UNREADABLE}, or {UNREADABLE_SHARE:.0%}% if more)",
     )
     add_net(parser)
     add_device(parser)

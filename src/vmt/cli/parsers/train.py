@@ -8,7 +8,8 @@ from vmt.cli.fields import add_fields
 from vmt.cli.later import Later
 from vmt.cli.parsers.flags import add_json
 from vmt.cli.parsers.own_data import add_flags
-from vmt.names import METHODS, NETS, TASKS
+from vmt.data.tasks import TASKS
+from vmt.names import METHODS, NETS
 from vmt.train.config import Config
 
 EXAMPLES = """examples:

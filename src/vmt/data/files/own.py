@@ -13,12 +13,11 @@ from vmt.data.arrays import MIN_SIDE, class_name, columns_of, domain, sorted_nam
 from vmt.data.checks import check_digits
 from vmt.data.domains import Domain
 from vmt.data.files.folders import Listing, list_folder
-from vmt.data.files.paths import existing_file, kind_of, read_npz
+from vmt.data.files.paths import KINDS, existing_file, kind_of, read_npz
 from vmt.data.files.pictures import Looked, Size, look_at, read_pictures
 from vmt.data.files.tables import LABEL, TABLES, read_csv, read_parquet
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError, few, shown
-from vmt.names import KINDS
 
 LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # of what is chosen; other sizes can be asked for
 

@@ -7,12 +7,16 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TextIO
 
 from vmt.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+KINDS = "a folder of pictures, or a .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .npz or .npy file"
+# Reading stops when more samples than this number, and than this share of all samples, cannot be read.
+FEW_UNREADABLE, UNREADABLE_SHARE = 10, 0.01
 
 # What a damaged archive raises, by where the damage lies. AttributeError: it is a bare .npy. RuntimeError: a flipped
 # bit says that it is encrypted, or compressed in some new way.
@@ -32,16 +36,18 @@ GZ = ".gz"
 HARMLESS, RATIO = 64 * 2**20, 100
 
 
-def read_npz(path: Path | str) -> tuple[NDArray[Any], NDArray[Any] | None]:
+def read_npz(path: Path | str) -> "tuple[NDArray[Any], NDArray[Any] | None]":
     """Samples ``x`` and, where there are any, labels ``y`` of a NumPy archive.
 
-    >>> import tempfile
+    >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(f"{folder}/target.npz", x=np.zeros((4, 8, 8)))
     ...     x, y = read_npz(f"{folder}/target.npz")
     >>> x.shape, y
     ((4, 8, 8), None)
     """
+    import numpy as np  # here: the command line shows the constants above in its help, which needs no NumPy
+
     path = existing_file(Path(path), "give the path of an .npz file with an array 'x' and, for labels, 'y'")
     try:
         with np.load(path, allow_pickle=False) as archive:

@@ -23,11 +23,10 @@ from PIL.JpegImagePlugin import JpegImageFile
 from tqdm import tqdm
 
 from vmt.data.files.folders import Listing
-from vmt.data.files.paths import DAMAGED_NPZ
+from vmt.data.files.paths import DAMAGED_NPZ, FEW_UNREADABLE, UNREADABLE_SHARE
 from vmt.data.synthetic.built_sets import aside
 from vmt.device import usable_cores
 from vmt.errors import InputError, few, shown
-from vmt.names import FEW, PART
 
 Arrays = dict[str, NDArray[Any]]
 Stamp = tuple[str, int, int, int]
@@ -338,7 +337,7 @@ def _attempt(work: Callable[[Path], T], path: Path) -> T | str:
 
 def _refuse_too_many(listing: Listing, faults: NDArray[np.str_]) -> None:
     bad = int((faults != "").sum())
-    if bad > max(FEW, PART * len(faults)) or bad == len(faults):
+    if bad > max(FEW_UNREADABLE, UNREADABLE_SHARE * len(faults)) or bad == len(faults):
         lost = not listing.by_folder and (faults == "missing").sum() == bad
         remedy = (
             "their paths are taken from the folder of the list, so correct them" if lost else "repair or remove them"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.files.paths import DAMAGED_NPZ, existing_file, readable
+from vmt.data.published import CIFAR_ARCHIVE, STL_ARCHIVE
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import Samples, Split, known_split
 from vmt.data.readers.pickles import read_plain_pickle
@@ -33,7 +34,6 @@ def shared_classes(
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)}
 CIFAR_FOLDER = "cifar-10-batches-py"
-CIFAR_ARCHIVE = "cifar-10-python.tar.gz"
 CIFAR_REMEDY = (
     f"put CIFAR-10's python batches or {CIFAR_ARCHIVE} into the folder cifar10 of the data (vmt data download cifar10)"
 )
@@ -82,7 +82,6 @@ def _entry(contents: dict[Any, Any], name: str) -> Any:
 
 STL_CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 STL_FOLDER = "stl10_binary"
-STL_ARCHIVE = "stl10_binary.tar.gz"
 SMALL = "stl10_32.npz"
 STL_FILES = tuple(f"{split}_{part}.bin" for split in ("train", "test") for part in "Xy")
 BYTES_PER_IMAGE = 3 * 96 * 96

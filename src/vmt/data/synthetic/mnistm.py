@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from vmt.data.published import PHOTOGRAPHS_ARCHIVE
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import Samples, Split, known_split, read_mnist
 from vmt.data.synthetic.built_sets import Built, Chunk, Tick, no_tick, read_digits, write_set
@@ -24,7 +25,6 @@ from vmt.errors import InputError
 SIDE = 28
 CHUNK = 10_000
 SPLITS: tuple[Split, Split] = ("train", "test")
-PHOTOGRAPHS_ARCHIVE = "BSR_bsds500.tgz"
 PHOTOGRAPHS_INSIDE = "BSR/BSDS500/data/images/train"
 # The 200 training photographs, as decoded by libjpeg-turbo. Another decoder may round a few pixels differently.
 PUBLISHED_PHOTOGRAPHS = "e16c7ae6217fea505f754ce85c072972c2fd01eb845573d579d2bbdb1fc50a6e"

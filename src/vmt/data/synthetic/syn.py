@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from vmt.data.published import SYN_TEST, SYN_TRAIN
 from vmt.data.readers.digits import Samples, Split, known_split
 from vmt.data.synthetic.built_sets import Built, Chunk, Tick, no_tick, read_digits, write_set
 from vmt.data.synthetic.drawn_numbers import SIDE, render
 from vmt.data.synthetic.glyphs import Atlas, make_atlas
 from vmt.errors import InputError
-from vmt.names import SYN_TEST, SYN_TRAIN
 
 COUNTS: dict[Split, int] = {"train": SYN_TRAIN, "test": SYN_TEST}
 STREAMS: dict[Split, int] = {"train": 0, "test": 1}
