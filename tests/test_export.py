@@ -140,7 +140,7 @@ def test_a_file_that_differs_from_its_model_is_not_written(tmp_path: Path, forma
 
 def test_a_folder_that_is_not_there_is_named(model: vmt.Model, tmp_path: Path) -> None:
     for write, name in ((model.save, "model.safetensors"), (lambda path: vmt.export.export(model, path), "model.pt2")):
-        with pytest.raises(vmt.InputError, match=rf"{name} cannot be written, as the folder .*not does not exist"):
+        with pytest.raises(vmt.InputError, match=rf"{name} cannot be written .*not does not exist"):
             write(tmp_path / "not" / name)
 
 

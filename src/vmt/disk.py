@@ -1,4 +1,4 @@
-"""Writing to the disk: a whole file or none, and a sentence where the system refuses."""
+"""Writing to the disk: complete files or none, and clear errors when the operating system refuses."""
 
 import errno
 import os
@@ -11,46 +11,55 @@ from vmt.errors import InputError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content under this name, or what was there before."""
-    # A name of its own: threads have one process number, and so may processes on machines that share a disk.
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with writing(path):
-        try:
-            with aside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+    """Write a file; if writing fails or is interrupted, what `path` held before remains."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns a full disk, a forbidden folder or one that is not there into a sentence."""
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path to write to, which is renamed to `path` when the block ends without an error."""
+    # The name is random because threads share a process number, and so may processes on machines that share a disk.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with explain_write_errors(path):
+        try:
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn an operating-system error, such as a full disk, into an :class:`InputError` that names the path."""
     try:
         yield
     except OSError as error:
-        check_folder(path)
+        check_parent_folder(path)
         raise InputError(
-            f"{path} cannot be written ({error.strerror}): free space or choose another folder; what was saved before "
-            "is still there."
+            f"{path} cannot be written ({error.strerror or error}): free space or choose another folder; what was "
+            "saved before is still there."
         ) from error
 
 
-def check_folder(path: Path) -> None:
-    """Refuses a file whose folder is not there."""
+def check_parent_folder(path: Path) -> None:
+    """Refuse a path whose parent folder does not exist or is a file."""
     folder = path.parent
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{path} cannot be written, as {folder} is a file: choose a folder.")
+        raise InputError(f"{path} cannot be written because {folder} is a file: choose a folder.")
     if not folder.exists():
         raise InputError(
-            f"{path} cannot be written, as the folder {folder} does not exist: make it, or choose another."
+            f"{path} cannot be written because the folder {folder} does not exist: create it, or choose another."
         )
 
 
-def flush(path: Path) -> None:
-    """To the disk, for a loss of power. Windows does so by itself and refuses folders, as some file systems do."""
+def flush_to_disk(path: Path) -> None:
+    """Make a file or folder survive a power failure.
+
+    Windows and some file systems cannot do so for a folder, and that is not an error.
+    """
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from vmt.data.arrays import domain, in_order_of
 from vmt.data.preprocess import BYTES, Preprocess, check_range
-from vmt.disk import check_folder, write_atomically
+from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import BATCH
 from vmt.model import Model, load
@@ -201,7 +201,7 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     format = format or path.suffix[1:]
     if format not in FORMATS:
         raise InputError(f"there is no export format {format!r}: choose one of {', '.join(FORMATS)}.")
-    check_folder(path)
+    check_parent_folder(path)
     # The file runs on CPUs, and a GPU's rounding of convolutions is no fault of the file.
     network = copy.deepcopy(model.network).cpu()
     model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features)

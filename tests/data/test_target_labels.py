@@ -13,13 +13,13 @@ import vmt
 from tests.own_pictures import CLASSES, class_folders, heap, picture, save
 from vmt.api import task_of
 from vmt.cli.main import main
-from vmt.data.files.own import Reading, own_task, read_own
+from vmt.data.files.own import ReadOptions, own_task, read_own
 from vmt.errors import InputError
 from vmt.methods.systems import METHODS, dirt_t, with_target_labels
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-QUIET = Reading(cache=False, progress=False)
+QUIET = ReadOptions(cache=False, progress=False)
 SHORT = ["--iterations", "4", "--batch-size", "8", "--checkpoint-every", "2", "--net", "tiny", "--device", "cpu"]
 
 

@@ -201,7 +201,7 @@ def test_ten_thousand_pictures_fit_in_five_megabytes(tmp_path: Path) -> None:
     [
         (["nothing-here"], "is not the folder of a run"),
         (["RUN", "-o", "."], "is a folder"),
-        (["RUN", "-o", "missing/r.html"], "the folder missing does not exist: make it, or choose another."),
+        (["RUN", "-o", "missing/r.html"], "the folder missing does not exist"),
         (["RUN", "-o", "letter.html/r.html"], "as letter.html is a file: choose a folder."),
         (["RUN", "-o", "letter.html"], "exists and is not a report"),
         (["RUN", "--samples", "0"], "give 1 or more"),

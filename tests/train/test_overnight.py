@@ -16,7 +16,7 @@ from tests.own_data import command, write_blobs
 from tests.paper_cells import cell
 from vmt.cli.main import main
 from vmt.data import digits_task
-from vmt.disk import flush
+from vmt.disk import flush_to_disk
 from vmt.paper.experiment import stages
 from vmt.paper.queue import Places, fill
 from vmt.train.checkpoint import load_latest, save_checkpoint
@@ -183,4 +183,4 @@ def test_a_file_system_that_flushes_no_folders_can_be_saved_to() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         os.fsync(folder)
     os.close(folder)
-    flush(Path("/proc"))
+    flush_to_disk(Path("/proc"))

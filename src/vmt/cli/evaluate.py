@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from vmt.cli.train import load as load_data
-from vmt.data.files.own import how_to_label, read_own
-from vmt.data.files.stream import as_trained
+from vmt.data.files.own import labelling_remedy, read_own
+from vmt.data.files.stream import to_value_range
 from vmt.errors import InputError
 from vmt.model import Model, load
 from vmt.names import FORMATS
@@ -54,11 +54,11 @@ def labelled(path: str, model: Model, label: str | None) -> tuple[Any, Any, str]
     for note in own.notes:
         print(note)
     if own.labels is None:
-        raise InputError(f"{path} has no labels to measure accuracy with: {how_to_label(path, label)}.")
+        raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(path, label)}.")
     known = np.flatnonzero(own.labels >= 0)
     x: Any = own.domain.x[known]
     if preprocess.size is not None and x.dtype == torch.uint8 and Path(path).suffix.lower() not in (".npz", ".npy"):
-        x = as_trained(x.numpy(), preprocess)
+        x = to_value_range(x.numpy(), preprocess)
     return x, own.labels[known], path
 
 

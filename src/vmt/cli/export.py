@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vmt.cli.predict import Tally, predictions
 from vmt.cli.train import load as load_data
-from vmt.data.files.stream import Chunk, Fault, Reads, expand, stream
+from vmt.data.files.stream import InputSpec, SampleBatch, Unreadable, expand_inputs, stream_samples
 from vmt.data.preprocess import BYTES
 from vmt.errors import InputError
 from vmt.export import Parity, export, input_of
@@ -62,14 +62,14 @@ def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, 
 
 def first_samples(given: str, model: Model, label: str | None) -> list[NDArray[Any]]:
     """What ``vmt predict`` would read first, as it reads it."""
-    reads, tally = Reads(model.preprocess, model.features, label), Tally(MOST_CHECKED)
+    reads, tally = InputSpec(model.preprocess, model.features, label), Tally(MOST_CHECKED)
     parts: list[NDArray[Any]] = []
-    for item in stream(expand([given], reads), reads, sys.stdin.buffer):
+    for item in stream_samples(expand_inputs([given], reads), reads, sys.stdin.buffer):
         left = MOST_CHECKED - tally.read
-        if isinstance(item, Fault):
+        if isinstance(item, Unreadable):
             tally.count(item)
         else:
-            item = Chunk(item.files[:left], item.indices[:left], item.x[:left])
+            item = SampleBatch(item.files[:left], item.indices[:left], item.x[:left])
             next(predictions(model, item))  # names the file of samples that do not suit the model, before the export
             parts.append(item.x)
             tally.read += len(item.x)

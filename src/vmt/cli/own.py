@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vmt.data.files.own import EVALUATION_ONLY, Reading, own_task
-from vmt.data.files.paths import KINDS
+from vmt.data.files.own import EVALUATION_ONLY, ReadOptions, own_task
+from vmt.data.files.paths import INPUT_FORMATS
 from vmt.data.task import Task
 from vmt.errors import InputError, few
 from vmt.methods.systems import METHODS, dirt_t
@@ -25,7 +25,7 @@ def load_own(data: DataSpec, say: Callable[[str], None], cache: bool = True) -> 
     assert data.source is not None
     assert data.target is not None
     check_places(data)
-    how = Reading(size_from(data.image_size), data.channels, data.label, cache, strict=True)
+    how = ReadOptions(size_from(data.image_size), data.channels, data.label, cache, strict=True)
     use_labels = data.use_target_labels is not None
     task, notes = own_task(data.source, data.target, data.target_test, how, use_labels)
     for note in notes:
@@ -40,7 +40,7 @@ def check_places(data: DataSpec) -> None:
         if path is not None and not Path(path).is_absolute() and not Path(path).exists():
             flag = f"--{name.replace('_', '-')}"
             raise InputError(
-                f"{path} ({flag}) does not exist in {Path.cwd()}: give {KINDS}; for a run that has begun, go to the "
+                f"{path} ({flag}) does not exist in {Path.cwd()}: give {INPUT_FORMATS}; for a run that has begun, go to the "
                 "folder where it was begun."
             )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vmt.cli.train import load
 from vmt.device import torch_device
-from vmt.disk import write_atomically, writing
+from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError, counted
 from vmt.paper.experiment import Stage, Table, stages
 from vmt.paper.pages import markdown, pages, rows_of
@@ -100,7 +100,7 @@ def write_pages(arguments: argparse.Namespace) -> int:
     }
     if arguments.check and stale:
         raise InputError(f"{', '.join(stale)} in {out} differ from the results: vmt paper pages writes them again.")
-    with writing(out):
+    with explain_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     for name, text in stale.items():
         write_atomically(out / name, text.encode())

@@ -11,11 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from vmt.data.files.folders import SUFFIXES
-from vmt.data.files.paths import FEW_UNREADABLE, UNREADABLE_SHARE
+from vmt.data.files.paths import FEW_UNREADABLE, PICTURE_SUFFIXES, UNREADABLE_SHARE
 from vmt.data.files.pictures import progress_bar
-from vmt.data.files.stream import STDIN, Chunk, Fault, Item, Reads, expand, stream
-from vmt.disk import check_folder
+from vmt.data.files.stream import STDIN, InputSpec, Item, SampleBatch, Unreadable, expand_inputs, stream_samples
+from vmt.disk import check_parent_folder
 from vmt.errors import InputError, few
 from vmt.export import Exported, open_model
 from vmt.model import Model
@@ -25,12 +24,12 @@ Row = tuple[str, int, str, list[float]]
 
 def run(arguments: argparse.Namespace) -> int:
     model = open_model(arguments.model, arguments.device, arguments.net)
-    reads = Reads(model.preprocess, model.features, arguments.label)
-    inputs = expand(arguments.inputs, reads)
+    reads = InputSpec(model.preprocess, model.features, arguments.label)
+    inputs = expand_inputs(arguments.inputs, reads)
     check_apart(arguments.out, [arguments.model, *inputs])
     tally = Tally(arguments.max_unreadable)
     with bar(inputs, shown=arguments.out is not None or not sys.stdout.isatty()) as progress:
-        batches = predicted(model, stream(inputs, reads, sys.stdin.buffer), tally, progress)
+        batches = predicted(model, stream_samples(inputs, reads, sys.stdin.buffer), tally, progress)
         first = next(batches, [])  # before --out is opened: what is there already outlives input that is refused
         if not first:
             tally.close()
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 def predicted(model: Model | Exported, items: Iterator[Item], tally: "Tally", progress: Any) -> Iterator[list[Row]]:
     """The rows of each batch that can be read; faults are counted."""
     for item in items:
-        if isinstance(item, Fault):
+        if isinstance(item, Unreadable):
             tally.count(item)
             continue
         yield list(predictions(model, item))
@@ -56,7 +55,7 @@ def predicted(model: Model | Exported, items: Iterator[Item], tally: "Tally", pr
         progress.update(len(item.files))
 
 
-def predictions(model: Model | Exported, chunk: Chunk) -> Iterator[Row]:
+def predictions(model: Model | Exported, chunk: SampleBatch) -> Iterator[Row]:
     """Where a sample came from, its class, the probability of every class."""
     try:
         probabilities = model.predict_proba(chunk.x)
@@ -74,7 +73,7 @@ class Tally:
     read: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def count(self, fault: Fault) -> None:
+    def count(self, fault: Unreadable) -> None:
         self.faults.append(f"{fault.file} ({fault.reason})")
         bad = len(self.faults)
         allowed = self.most if self.most is not None else max(FEW_UNREADABLE, UNREADABLE_SHARE * (self.read + bad))
@@ -127,7 +126,7 @@ def check_apart(out: Path | None, read: Sequence[Path | str]) -> None:
     """Nothing that is to be read may be written over; a folder may hold the predictions of the last time."""
     if out is None:
         return
-    check_folder(out)
+    check_parent_folder(out)
     if out.exists() and any(one != STDIN and out.samefile(one) for one in read):
         raise InputError(f"{out} is among what is to be read: choose another --out, or move it away.")
 
@@ -146,5 +145,5 @@ def output(path: Path | None) -> Iterator[TextIO]:
 
 def bar(inputs: Sequence[Path | str], shown: bool) -> Any:
     """Progress on stderr, with an end in sight where every input is one picture."""
-    pictures = all(one != STDIN and Path(one).suffix.lower() in SUFFIXES for one in inputs)
+    pictures = all(one != STDIN and Path(one).suffix.lower() in PICTURE_SUFFIXES for one in inputs)
     return progress_bar(len(inputs) if pictures else None, "predicting", "samples", shown)

@@ -9,7 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from vmt.cli.train import load
-from vmt.disk import check_folder, write_atomically
+from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
 from vmt.report import Options, gather, render
 from vmt.report.page import GENERATOR
@@ -45,7 +45,7 @@ def check_free(out: Path) -> None:
     """A report may be made anew; no other file is written over."""
     if out.is_dir():
         raise InputError(f"{out} is a folder: give -o the name of a file, for example {out / 'report.html'}.")
-    check_folder(out)
+    check_parent_folder(out)
     if out.exists():
         with out.open(encoding="utf-8", errors="replace") as file:
             head = file.read(2000)

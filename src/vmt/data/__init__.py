@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from vmt.data.arrays import domain, from_dataset
     from vmt.data.checks import check_pair
     from vmt.data.domains import Domain
+    from vmt.data.files.numpy_files import read_npz
     from vmt.data.files.own import Own, read_own
-    from vmt.data.files.paths import read_npz
     from vmt.data.preprocess import Preprocess, preprocess_for
     from vmt.data.readers.digits import read_mnist, read_svhn, read_syn, read_usps
     from vmt.data.readers.photographs import read_cifar10, read_stl10
@@ -54,7 +54,7 @@ __getattr__, __dir__ = lazy(
         "check_pair": "vmt.data.checks",
         "Domain": "vmt.data.domains",
         **dict.fromkeys(("Own", "read_own"), "vmt.data.files.own"),
-        "read_npz": "vmt.data.files.paths",
+        "read_npz": "vmt.data.files.numpy_files",
         **dict.fromkeys(("Preprocess", "preprocess_for"), "vmt.data.preprocess"),
         **dict.fromkeys(("read_mnist", "read_svhn", "read_syn", "read_usps"), "vmt.data.readers.digits"),
         **dict.fromkeys(("read_cifar10", "read_stl10"), "vmt.data.readers.photographs"),

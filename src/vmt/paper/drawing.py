@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vmt.disk import write_atomically, writing
+from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError
 from vmt.figures import COLOURS, GRID, INK, MUTED, new_figure, plain_axes
 from vmt.paper.figures import Cloud, Curve
@@ -133,7 +133,7 @@ def targets(out: Path) -> list[Path]:
 def save(figure: Any, out: Path) -> list[Path]:
     import matplotlib
 
-    with writing(out):
+    with explain_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     for path in targets(out):
         content = io.BytesIO()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.data.task import Task
-from vmt.disk import write_atomically, writing
+from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase
 from vmt.paper.experiment import Experiment, Stage
@@ -82,7 +82,7 @@ def write_result(
         "curve": curve,
         "validators": by_validator(looks),
     }
-    with writing(results):
+    with explain_write_errors(results):
         results.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(record).encode())
 

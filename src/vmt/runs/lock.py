@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from vmt.data.files.paths import is_text
-from vmt.disk import writing
+from vmt.data.files.paths import is_utf8
+from vmt.disk import explain_write_errors
 from vmt.errors import InputError, shown
 
 LOCK = ".lock"
@@ -28,7 +28,7 @@ def claimed(folder: Path) -> Iterator[None]:
     The system takes the claim back when the process ends, however it ends, so nothing is ever left locked; the file
     that is locked stays.
     """
-    if not is_text(folder):  # checkpoints would be written there, but safetensors could not open them again
+    if not is_utf8(folder):  # checkpoints would be written there, but safetensors could not open them again
         raise InputError(f"the folder {shown(folder)} has a name that is not UTF-8: give --out another.")
     if folder.parts[:1] == ("~",):  # a folder of that name is a trap for whoever removes it again
         raise InputError(f"the folder {folder} begins with ~, which no shell has replaced: write your home folder out.")
@@ -42,7 +42,7 @@ def claimed(folder: Path) -> Iterator[None]:
         return
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give --out a folder.")
-    with writing(folder):
+    with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("a+")
     with file:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from vmt.disk import flush, write_atomically, writing
+from vmt.disk import explain_write_errors, flush_to_disk, write_atomically
 from vmt.errors import InputError
 
 
@@ -55,7 +55,7 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[
     rest = {name: t.clone() for name, t in tensors.items() if not name.startswith("roles/")}
     final = folder / f"{PREFIX}{step:09d}"
     aside = folder / f".{final.name}.{os.getpid()}"
-    with writing(final):
+    with explain_write_errors(final):
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         try:
@@ -64,10 +64,10 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[
                 write_atomically(aside / name, content)
             sums = {name: hashlib.sha256(content).hexdigest() for name, content in parts.items()}
             write_atomically(aside / MANIFEST, json.dumps({"step": step, "sha256": sums}).encode())
-            flush(aside)
+            flush_to_disk(aside)
             shutil.rmtree(final, ignore_errors=True)
             aside.replace(final)
-            flush(folder)
+            flush_to_disk(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     for old in outdated(folder, final):

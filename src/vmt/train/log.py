@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vmt.disk import flush, write_atomically, writing
+from vmt.disk import explain_write_errors, flush_to_disk, write_atomically
 from vmt.errors import InputError
 
 TENSORBOARD_FOLDER = "tensorboard"
@@ -34,7 +34,7 @@ class Mirror:
         self.file: Path | None = None
 
     def restart(self, records: Sequence[Mapping[str, Any]]) -> None:
-        with writing(self.folder):
+        with explain_write_errors(self.folder):
             for old in self.folder.glob(EVENTS):
                 old.unlink()
             self.folder.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ class Mirror:
     def write(self, record: Mapping[str, Any]) -> None:
         if self.file is None:
             self.restart(())
-        with writing(self.folder):
+        with explain_write_errors(self.folder):
             self._append([shown(record)])
 
     def _append(self, events: Iterable[Any]) -> None:
@@ -125,7 +125,7 @@ class Log:
     def write(self, record: dict[str, Any]) -> None:
         self.records.append(record)
         if self.path is not None:
-            with writing(self.path), self.path.open("a") as file:
+            with explain_write_errors(self.path), self.path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         if self.mirror is not None:
             self.mirror.write(record)
@@ -133,8 +133,8 @@ class Log:
     def settle(self) -> None:
         """To the disk: after a loss of power a checkpoint must not know more than the log."""
         if self.path is not None and self.path.exists():
-            with writing(self.path):
-                flush(self.path)
+            with explain_write_errors(self.path):
+                flush_to_disk(self.path)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

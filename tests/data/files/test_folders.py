@@ -12,11 +12,11 @@ from tests.own_pictures import CLASSES, class_folders, giant_png, heap, picture,
 from vmt.data import read_own
 from vmt.data.files import pictures as cache_module
 from vmt.data.files import pictures as module
-from vmt.data.files.own import EVALUATION_ONLY, Reading, own_task
+from vmt.data.files.own import EVALUATION_ONLY, ReadOptions, own_task
 from vmt.data.files.pictures import decode
 from vmt.errors import InputError
 
-QUIET = Reading(progress=False)
+QUIET = ReadOptions(progress=False)
 
 
 @pytest.fixture(autouse=True)

@@ -99,12 +99,12 @@ def of_one_line(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (truncated, "is truncated, damaged or no gzip file: pack it again"),
-        (flipped, "is truncated, damaged or no gzip file: pack it again"),
-        (not_packed, "is truncated, damaged or no gzip file: pack it again"),
-        (not_text, "is not a CSV file in UTF-8: save it again"),
-        (of_rows, "unpacks to more than 100 times its size: if that is right, unpack it yourself"),
-        (of_one_line, "unpacks to more than 100 times its size: if that is right, unpack it yourself"),
+        (truncated, "gzip"),
+        (flipped, "gzip"),
+        (not_packed, "gzip"),
+        (not_text, "UTF-8"),
+        (of_rows, "100 times its size"),
+        (of_one_line, "100 times its size"),
     ],
 )
 def test_what_cannot_be_read_is_named(
@@ -115,10 +115,12 @@ def test_what_cannot_be_read_is_named(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vmt.data.files.paths.HARMLESS", LIMIT)  # for the test not to read so much
+    monkeypatch.setattr("vmt.data.files.paths.MAX_UNPACKED", LIMIT)  # for the test not to read so much
     path = packed(tmp_path / "t.csv.gz", table(400))
     spoil(path)
-    with pytest.raises(InputError, match=f"^{path} {says}"):
+    with pytest.raises(InputError, match=f"^{path} .*{says}"):
         read_own(path)
     assert main(["predict", str(run), str(path), "--out", str(tmp_path / "out.csv")]) == 2
-    assert f"{path} {says}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert str(path) in said
+    assert says in said

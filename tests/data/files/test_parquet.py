@@ -9,11 +9,11 @@ import pytest
 from pyarrow import parquet
 
 from vmt.data import read_own
-from vmt.data.files.own import Reading, own_task
+from vmt.data.files.own import ReadOptions, own_task
 from vmt.data.files.tables import open_parquet
 from vmt.errors import InputError
 
-QUIET = Reading(cache=False, progress=False)
+QUIET = ReadOptions(cache=False, progress=False)
 SPECIES = ("Iris setosa", "айва")
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.own_pictures import picture, save
 from vmt.data.files import stream as module
-from vmt.data.files.stream import Chunk, Reads, expand, stream
-from vmt.data.files.tables import array_rows
+from vmt.data.files.numpy_files import iterate_rows
+from vmt.data.files.stream import InputSpec, SampleBatch, expand_inputs, stream_samples
 from vmt.data.preprocess import Preprocess
 
 
@@ -23,7 +23,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     del mapped
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     last = 0
-    for portion in array_rows(tmp_path / "big.npy"):
+    for portion in iterate_rows(tmp_path / "big.npy"):
         last = int(portion[-1, 0, 0, 0])
     assert last == 7
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000  # kilobytes
@@ -37,9 +37,9 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
             asked += 1
             yield path + b"\n"
 
-    reads = Reads(Preprocess(3, (12, 12), (1 / 127.5,), (-1.0,)))
-    first = next(iter(stream(expand(["-"], reads), reads, endless())))  # type: ignore[arg-type]
-    assert isinstance(first, Chunk)
+    reads = InputSpec(Preprocess(3, (12, 12), (1 / 127.5,), (-1.0,)))
+    first = next(iter(stream_samples(expand_inputs(["-"], reads), reads, endless())))  # type: ignore[arg-type]
+    assert isinstance(first, SampleBatch)
     assert len(first.files) == module.BATCH
     assert asked < 4 * module.BATCH
 
@@ -53,4 +53,4 @@ def test_arrays_row_by_row(tmp_path: Path, order: Any, kind: str) -> None:
         np.save(path, x)
     else:
         (np.savez if kind == "npz" else np.savez_compressed)(path, y=np.arange(3), x=x)
-    np.testing.assert_array_equal(np.concatenate(list(array_rows(path))), x)
+    np.testing.assert_array_equal(np.concatenate(list(iterate_rows(path))), x)

@@ -12,11 +12,11 @@ from pyarrow import parquet
 
 from tests.own_pictures import CLASSES, class_folders, picture, save
 from vmt.data import read_own
-from vmt.data.files.own import Reading, own_task
+from vmt.data.files.own import ReadOptions, own_task
 from vmt.data.files.tables import open_csv
 from vmt.errors import InputError
 
-QUIET = Reading(cache=False, progress=False)
+QUIET = ReadOptions(cache=False, progress=False)
 SPECIES = ("Iris setosa", "айва")
 
 
@@ -69,7 +69,7 @@ def test_tables_with_columns_in_another_order(tmp_path: Path) -> None:
 
 
 def test_labels_by_the_name_of_their_column_and_on_a_part_only(tmp_path: Path) -> None:
-    how = Reading(label="species", cache=False, progress=False)
+    how = ReadOptions(label="species", cache=False, progress=False)
     source, target = features(tmp_path, label="species"), features(tmp_path, "b.csv", "species", known=6)
     task, notes = own_task(source, target, how=how)
     assert len(task.target) == 40
@@ -232,7 +232,7 @@ def test_columns_that_pandas_has_only_counted(tmp_path: Path, label: str | None)
     rows: list[list[object]] = [[k % 3 + k / 10, k, "10"[k % 2]] for k in range(20)]
     write(tmp_path / "source.csv", [["0", "1", label or "label"], *rows])
     write(tmp_path / "target.csv", [["0", "1"], *(row[:2] for row in rows)])
-    task, _ = own_task(tmp_path / "source.csv", tmp_path / "target.csv", how=Reading(label=label))
+    task, _ = own_task(tmp_path / "source.csv", tmp_path / "target.csv", how=ReadOptions(label=label))
     assert task.source.features == task.target.features == ("0", "1")
     assert task.classes == ("0", "1")
     assert task.target.x.tolist() == [pytest.approx(row[:2]) for row in rows]

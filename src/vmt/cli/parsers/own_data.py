@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from vmt.data.files.paths import KINDS
+from vmt.data.files.paths import INPUT_FORMATS
 
 
 def add_flags(group: Any) -> None:
-    group.add_argument("--source", metavar="PATH", help=f"your labelled source: {KINDS}")
+    group.add_argument("--source", metavar="PATH", help=f"your labelled source: {INPUT_FORMATS}")
     group.add_argument("--target", metavar="PATH", help="your target, likewise; it needs no labels")
     group.add_argument("--target-test", metavar="PATH", help="labelled target samples, to report the accuracy on")
     group.add_argument(

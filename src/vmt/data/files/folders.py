@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vmt.data.arrays import class_name
-from vmt.data.files.paths import kind_of
+from vmt.data.files.paths import PICTURE_SUFFIXES, file_suffix
 from vmt.errors import InputError, few, shown
-
-KINDS = "png jpg jpeg jpe jfif bmp dib gif tif tiff webp ppm pgm pbm pnm tga jp2 ico avif"
-SUFFIXES = frozenset(f".{kind}" for kind in KINDS.split())
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ def list_folder(root: Path) -> Listing:
     return Listing(name, tuple(tops), labels, notes, by_folder=True)
 
 
-def walk(root: Path, suffixes: Collection[str] = SUFFIXES) -> Found:
+def walk(root: Path, suffixes: Collection[str] = PICTURE_SUFFIXES) -> Found:
     """Every folder under a root once, whichever links lead to it, so that links in a circle come to an end."""
     found = Found()
     seen: set[tuple[int, int]] = set()
@@ -99,14 +96,14 @@ def _sort_out(
     elif is_folder:
         found.folders.append(path)
         (links if entry.is_symlink() else folders).append(path)
-    elif is_file and kind_of(path) in suffixes:
+    elif is_file and file_suffix(path) in suffixes:
         found.files.append(path)
     elif entry.is_symlink() and not is_file:
         found.broken += 1
     else:
         found.other += 1
         if path.suffix:
-            found.kinds.add(kind_of(path))
+            found.kinds.add(file_suffix(path))
 
 
 def _notes(name: str, found: Found) -> tuple[str, ...]:

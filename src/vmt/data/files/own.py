@@ -13,9 +13,10 @@ from vmt.data.arrays import MIN_SIDE, class_name, columns_of, domain, sorted_nam
 from vmt.data.checks import check_digits
 from vmt.data.domains import Domain
 from vmt.data.files.folders import Listing, list_folder
-from vmt.data.files.paths import KINDS, existing_file, kind_of, read_npz
+from vmt.data.files.numpy_files import read_npy, read_npz
+from vmt.data.files.paths import INPUT_FORMATS, TABLE_SUFFIXES, existing_file, file_suffix
 from vmt.data.files.pictures import Looked, Size, look_at, read_pictures
-from vmt.data.files.tables import LABEL, TABLES, read_csv, read_parquet
+from vmt.data.files.tables import LABEL, read_csv, read_parquet
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError, few, shown
 
@@ -23,7 +24,7 @@ LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # of what is chosen; other sizes can be ask
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How to read: what is None is chosen from the data."""
 
     image_size: Size | None = None
@@ -53,7 +54,9 @@ class Part:
     by_folder: bool = False  # the labels are names of subfolders, which need not be classes
 
 
-def read_parts(paths: Sequence[Path], how: Reading, features: Sequence[str] = ()) -> tuple[list[Part], tuple[str, ...]]:
+def read_parts(
+    paths: Sequence[Path], how: ReadOptions, features: Sequence[str] = ()
+) -> tuple[list[Part], tuple[str, ...]]:
     """Every part, the first of which decides the size of pictures, and the columns of tables if `features` does not;
     and what a person should know."""
     first = _open_part(paths[0], how, features)
@@ -85,29 +88,29 @@ def read_parts(paths: Sequence[Path], how: Reading, features: Sequence[str] = ()
     return parts, tuple(notes)
 
 
-def _refuse_flags_of_pictures(first: Part, how: Reading) -> None:
+def _refuse_flags_of_pictures(first: Part, how: ReadOptions) -> None:
     if how.channels is not None:
         raise InputError(f"--channels is for files of pictures, and {first.name} holds arrays: leave it out.")
     if how.image_size is not None and first.x.ndim == 2:
         raise InputError(f"--image-size is for pictures, and {first.name} holds vectors: leave it out.")
 
 
-def _open_part(path: Path, how: Reading, features: Sequence[str]) -> Part | Looked:
+def _open_part(path: Path, how: ReadOptions, features: Sequence[str]) -> Part | Looked:
     if path.is_dir():
         return look_at(list_folder(path), how.cache, how.progress)
-    existing_file(path, f"give {KINDS}")
-    suffix = kind_of(path)
+    existing_file(path, f"give {INPUT_FORMATS}")
+    suffix = file_suffix(path)
     if suffix == ".npz":
         x, y = read_npz(path)
         return _arrays(path, x, y)
     if suffix == ".npy":
-        return _arrays(path, _read_npy(path), None)
-    if suffix in TABLES:
+        return _arrays(path, read_npy(path), None)
+    if suffix in TABLE_SUFFIXES:
         table = (read_parquet if suffix == ".parquet" else read_csv)(path, how.label, features)
         if isinstance(table, Listing):
             return look_at(table, how.cache, how.progress)
         return Part(table.name, table.x, None if table.labels is None else np.array(table.labels), table.features)
-    raise InputError(f"{shown(path)} is of a kind that is not known here: give {KINDS}.")
+    raise InputError(f"{shown(path)} is of a kind that is not known here: give {INPUT_FORMATS}.")
 
 
 def _arrays(path: Path, x: NDArray[Any], y: NDArray[Any] | None) -> Part:
@@ -118,16 +121,6 @@ def _arrays(path: Path, x: NDArray[Any], y: NDArray[Any] | None) -> Part:
     # Checked at once: an odd shape must be complained of before it decides the size of pictures.
     checked = domain(x, name=shown(path)).x.numpy()
     return Part(shown(path), x if x.ndim == 2 else checked, y)
-
-
-def _read_npy(path: Path) -> NDArray[Any]:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path} is not a readable .npy file: save it again with numpy.save.") from error
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{path} is an .npz archive by its content: give it that ending.")
-    return array
 
 
 def _size_of(first: Part | Looked) -> Size:
@@ -199,7 +192,7 @@ def read_own(
         if like.domain.is_images:
             _, its_channels, height, width = like.domain.x.shape
             image_size, channels = image_size or (height, width), channels or its_channels
-    how = Reading(image_size, channels, label, cache, progress)
+    how = ReadOptions(image_size, channels, label, cache, progress)
     (part,), notes = read_parts([Path(path)], how, features or ())
     part = same_features(part, tuple(features or ()), "the source")
     if classes:
@@ -219,7 +212,7 @@ def own_task(
     source: Path | str,
     target: Path | str,
     target_test: Path | str | None = None,
-    how: Reading | None = None,
+    how: ReadOptions | None = None,
     use_target_labels: bool = False,
 ) -> tuple[Task, tuple[str, ...]]:
     """A task from files of one's own, and what a person should know about how they were read.
@@ -227,7 +220,7 @@ def own_task(
     Labels of the target are not trained on, except by a method that is made for that; without a test set, they are
     what the accuracy is measured with. With `use_target_labels`, they may be trained on, and measure nothing.
     """
-    how = how or Reading()
+    how = how or ReadOptions()
     parts, notes = read_parts([Path(path) for path in (source, target, target_test) if path is not None], how)
     first = parts[0]
     names = _classes_of_source(first, how.label)
@@ -245,7 +238,7 @@ def own_task(
     test = _labelled(test_part, names) if third else None if use_target_labels else labelled
     if third and test is None:
         raise InputError(
-            f"{test_part.name} has no labels to measure accuracy with: {how_to_label(test_part.name, how.label)}."
+            f"{test_part.name} has no labels to measure accuracy with: {labelling_remedy(test_part.name, how.label)}."
         )
     if test is not None:
         notes += _by_position(test_part, names)
@@ -268,7 +261,7 @@ def own_task(
 def _classes_of_source(part: Part, label: str | None) -> tuple[str, ...] | None:
     """The names of the classes, None where they are only numbers; refuses a source that nothing can be learned from."""
     if part.y is None:
-        raise InputError(f"{part.name} has no labels, and the source needs them: {how_to_label(part.name, label)}.")
+        raise InputError(f"{part.name} has no labels, and the source needs them: {labelling_remedy(part.name, label)}.")
     if _unknown(part.y).any():
         row = int(np.flatnonzero(_unknown(part.y))[0]) + 1
         mark = "" if _is_names(part.y) else " (−1 stands for that)"
@@ -374,13 +367,13 @@ def same_features(part: Part, features: tuple[str, ...], of: str) -> Part:
     return replace(part, x=part.x[:, columns_of(part.name, part.features, features, of)], features=features)
 
 
-def how_to_label(name: str, label: str | None) -> str:
+def labelling_remedy(name: str, label: str | None) -> str:
     """The remedy for a file or folder that has no labels and needs them."""
-    kind = kind_of(Path(name))
+    kind = file_suffix(Path(name))
     if kind == ".npz":
         return "save them as y beside x"
     if kind == ".npy":
         return "save samples and labels as x and y of an .npz"
-    if kind in TABLES:
+    if kind in TABLE_SUFFIXES:
         return f"it has no column {label or LABEL!r}, so name the one with the classes by --label"
     return "put all pictures of a class into a subfolder with its name"

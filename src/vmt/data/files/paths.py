@@ -1,74 +1,48 @@
-"""A user's own files. Every failure is one sentence that names the file."""
+"""Paths that a user gives: which kinds of files are read, and clear errors for files that cannot be read.
+
+The help of the command line shows some of these constants, so this module imports neither NumPy nor torch.
+"""
 
 import gzip
 import io
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from vmt.errors import InputError, shown
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+INPUT_FORMATS = "a folder of pictures, or a .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .npz or .npy file"
+PICTURES = "png jpg jpeg jpe jfif bmp dib gif tif tiff webp ppm pgm pbm pnm tga jp2 ico avif"
+PICTURE_SUFFIXES = frozenset(f".{kind}" for kind in PICTURES.split())
+TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet"})
+ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 
-KINDS = "a folder of pictures, or a .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .npz or .npy file"
-# Reading stops when more samples than this number, and than this share of all samples, cannot be read.
+# Reading stops when more samples than FEW_UNREADABLE, and more than this share of all samples, cannot be read.
 FEW_UNREADABLE, UNREADABLE_SHARE = 10, 0.01
 
-# What a damaged archive raises, by where the damage lies. AttributeError: it is a bare .npy. RuntimeError: a flipped
-# bit says that it is encrypted, or compressed in some new way.
-DAMAGED_NPZ = (
-    OSError,
-    ValueError,
-    EOFError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-GZ = ".gz"
-# What a packed table may unpack to: so much, or so many times its own size if that is more.
-HARMLESS, RATIO = 64 * 2**20, 100
+# A gzipped table may unpack to MAX_UNPACKED bytes, or to MAX_RATIO times its own size if that is more.
+MAX_UNPACKED, MAX_RATIO = 64 * 2**20, 100
 
 
-def read_npz(path: Path | str) -> "tuple[NDArray[Any], NDArray[Any] | None]":
-    """Samples ``x`` and, where there are any, labels ``y`` of a NumPy archive.
+def file_suffix(path: Path) -> str:
+    """The suffix of a file in lower case; ``.csv.gz`` rather than ``.gz`` for a gzipped file.
 
-    >>> import numpy as np, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/target.npz", x=np.zeros((4, 8, 8)))
-    ...     x, y = read_npz(f"{folder}/target.npz")
-    >>> x.shape, y
-    ((4, 8, 8), None)
+    >>> file_suffix(Path("Table.CSV.gz")), file_suffix(Path("v1.2.png"))
+    ('.csv.gz', '.png')
     """
-    import numpy as np  # here: the command line shows the constants above in its help, which needs no NumPy
+    inner = Path(path.stem).suffix if path.suffix.lower() == ".gz" else ""
+    return (inner + path.suffix).lower()
 
-    path = existing_file(Path(path), "give the path of an .npz file with an array 'x' and, for labels, 'y'")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            keys = list(archive.files)
-            arrays = {key: archive[key] for key in ("x", "y") if key in keys}
-    except DAMAGED_NPZ as error:
-        if "Object arrays" in str(error):  # as pandas and lists of unequal length give them; loading would run code
-            raise InputError(
-                f"{path} holds Python objects: save names as y=names.astype(str), numbers as such."
-            ) from error
-        raise InputError(
-            f"{path} is not a readable .npz archive of plain arrays: save it with numpy.savez(path, x=…, y=…)."
-        ) from error
-    if "x" not in arrays:
-        found = ", ".join(keys) or "nothing"
-        raise InputError(f"{path} has no array 'x' (it holds: {found}): save it with numpy.savez(path, x=…, y=…).")
-    return arrays["x"], arrays.get("y")
+
+def is_utf8(path: Path) -> bool:
+    """Whether the name of a file is valid UTF-8, as some libraries require."""
+    return shown(path) == str(path)
 
 
 def existing_file(path: Path, remedy: str) -> Path:
-    """The path itself, or a sentence that ends in the remedy."""
+    """The path itself; an error that ends in the remedy if there is no such file."""
     if path.is_dir():
         raise InputError(f"{path} is a folder, not a file: {remedy}.")
     if not path.exists():
@@ -77,39 +51,29 @@ def existing_file(path: Path, remedy: str) -> Path:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """A sentence where the system refuses to read a file."""
+def explain_read_errors(path: Path) -> Iterator[None]:
+    """Turn an operating-system error into an :class:`InputError` that names the file."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror
-        raise InputError(f"{shown(path)} cannot be read ({reason}): check the file and its permissions.") from error
-
-
-def is_text(path: Path) -> bool:
-    """Whether a name can be given to libraries that know only text."""
-    return shown(path) == str(path)
-
-
-def kind_of(path: Path) -> str:
-    """The ending of a file's name in small letters; that of a packed file says also what is in it, as .csv.gz does."""
-    inner = Path(path.stem).suffix if path.suffix.lower() == GZ else ""
-    return (inner + path.suffix).lower()
+        raise InputError(
+            f"{shown(path)} cannot be read ({error.strerror}): check the file and its permissions."
+        ) from error
 
 
 def open_text(path: Path) -> TextIO:
-    """A file of text in UTF-8, which may be packed with gzip."""
-    if path.suffix.lower() != GZ:
+    """Open a text file in UTF-8, which may be gzipped."""
+    if path.suffix.lower() != ".gz":
         return path.open(newline="", encoding="utf-8-sig")
-    return io.TextIOWrapper(io.BufferedReader(Unpacked(path)), newline="", encoding="utf-8-sig")
+    return io.TextIOWrapper(io.BufferedReader(_Gunzipped(path)), newline="", encoding="utf-8-sig")
 
 
-class Unpacked(io.RawIOBase):
-    """What a gzip file holds, read as it is asked for. Damage, and more content than its size can mean, are refused."""
+class _Gunzipped(io.RawIOBase):
+    """The content of a gzip file, unpacked while it is read; damaged files and decompression bombs are refused."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.left = path, max(HARMLESS, RATIO * path.stat().st_size)
-        self.file = gzip.open(path, "rb")  # noqa: SIM115  (closed with this)
+        self.path, self.left = path, max(MAX_UNPACKED, MAX_RATIO * path.stat().st_size)
+        self.file = gzip.open(path, "rb")  # noqa: SIM115  (closed by close())
 
     def readable(self) -> bool:
         return True
@@ -118,12 +82,12 @@ class Unpacked(io.RawIOBase):
         try:
             count = self.file.readinto(buffer)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise InputError(f"{self.path} is truncated, damaged or no gzip file: pack it again.") from error
+            raise InputError(f"{self.path} is truncated, damaged or not a gzip file: compress it again.") from error
         self.left -= count
         if self.left < 0:
             raise InputError(
-                f"{self.path} unpacks to more than {RATIO} times its size: if that is right, unpack it yourself and "
-                "give the table."
+                f"{self.path} unpacks to more than {MAX_RATIO} times its size: if that is intended, unpack it yourself "
+                "and pass the unpacked table."
             )
         return count
 

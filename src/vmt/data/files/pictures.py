@@ -23,9 +23,10 @@ from PIL.JpegImagePlugin import JpegImageFile
 from tqdm import tqdm
 
 from vmt.data.files.folders import Listing
-from vmt.data.files.paths import DAMAGED_NPZ, FEW_UNREADABLE, UNREADABLE_SHARE
-from vmt.data.synthetic.built_sets import aside
+from vmt.data.files.numpy_files import DAMAGED_NPZ
+from vmt.data.files.paths import FEW_UNREADABLE, UNREADABLE_SHARE
 from vmt.device import usable_cores
+from vmt.disk import atomic_path
 from vmt.errors import InputError, few, shown
 
 Arrays = dict[str, NDArray[Any]]
@@ -84,7 +85,8 @@ def _keep(path: Path, arrays: Arrays) -> None:
         return
     # A cache that is full or forbidden costs time at the next start, and nothing else.
     with contextlib.suppress(InputError, OSError):
-        with aside(path) as temporary, temporary.open("wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
         _tidy(path.parent)
 

@@ -10,20 +10,20 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files.folders import SUFFIXES, walk
-from vmt.data.files.paths import DAMAGED_NPZ, kind_of
+from vmt.data.files.folders import walk
+from vmt.data.files.numpy_files import DAMAGED_NPZ, iterate_rows
+from vmt.data.files.paths import ARRAY_SUFFIXES, PICTURE_SUFFIXES, TABLE_SUFFIXES, file_suffix
 from vmt.data.files.pictures import decode, in_threads
-from vmt.data.files.tables import TABLES, Table, array_rows, lines_of, open_csv, open_parquet
+from vmt.data.files.tables import Table, lines_of, open_csv, open_parquet
 from vmt.data.preprocess import BYTES, UNIT, Preprocess
 from vmt.errors import InputError, shown
 
 BATCH = 256
-ARRAYS = frozenset({".npy", ".npz"})
 STDIN = "-"
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
+class SampleBatch:
     """Samples, and where each comes from: its file and its number in there."""
 
     files: list[str]
@@ -32,18 +32,18 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Fault:
+class Unreadable:
     """Something that cannot be read, and why."""
 
     file: str
     reason: str
 
 
-Item = Chunk | Fault
+Item = SampleBatch | Unreadable
 
 
 @dataclass(frozen=True)
-class Reads:
+class InputSpec:
     """What a model reads."""
 
     preprocess: Preprocess
@@ -55,7 +55,7 @@ class Reads:
         return self.preprocess.size is not None
 
 
-def expand(inputs: Sequence[str], reads: Reads) -> list[Path | str]:
+def expand_inputs(inputs: Sequence[str], reads: InputSpec) -> list[Path | str]:
     """The files that arguments stand for: folders become what they hold; "-" stays."""
     found: list[Path | str] = []
     for given in inputs:
@@ -63,7 +63,9 @@ def expand(inputs: Sequence[str], reads: Reads) -> list[Path | str]:
         if given == STDIN:
             found.append(given)
         elif path.is_dir():
-            files = walk(path, SUFFIXES | ARRAYS if reads.images else ARRAYS | TABLES).files
+            files = walk(
+                path, PICTURE_SUFFIXES | ARRAY_SUFFIXES if reads.images else ARRAY_SUFFIXES | TABLE_SUFFIXES
+            ).files
             if not files:
                 kinds = (
                     "pictures, .npy or .npz files" if reads.images else ".csv, .csv.gz, .parquet, .npy or .npz files"
@@ -77,7 +79,7 @@ def expand(inputs: Sequence[str], reads: Reads) -> list[Path | str]:
     return found
 
 
-def stream(inputs: Sequence[Path | str], reads: Reads, stdin: IO[bytes]) -> Iterator[Item]:
+def stream_samples(inputs: Sequence[Path | str], reads: InputSpec, stdin: IO[bytes]) -> Iterator[Item]:
     """Everything that there is to predict on, in order."""
     # Neighbouring pictures are decoded together.
     for are_pictures, group in groupby(_opened(inputs, reads, stdin), lambda one: isinstance(one, Path)):
@@ -89,27 +91,27 @@ def stream(inputs: Sequence[Path | str], reads: Reads, stdin: IO[bytes]) -> Iter
                 yield from items
 
 
-def _opened(inputs: Iterable[Path | str], reads: Reads, stdin: IO[bytes]) -> Iterator[Path | Iterator[Item]]:
+def _opened(inputs: Iterable[Path | str], reads: InputSpec, stdin: IO[bytes]) -> Iterator[Path | Iterator[Item]]:
     """Pictures as paths, and what comes of all else."""
     for one in inputs:
-        suffix = kind_of(Path(one))
+        suffix = file_suffix(Path(one))
         if one == STDIN:
             yield from _standard_input(stdin, reads)
-        elif suffix in ARRAYS:
+        elif suffix in ARRAY_SUFFIXES:
             yield _arrays(Path(one))
-        elif suffix in TABLES:
+        elif suffix in TABLE_SUFFIXES:
             yield from _table(Path(one), reads)
         else:
             yield _picture(Path(one), reads)
 
 
-def _picture(path: Path, reads: Reads) -> Path:
+def _picture(path: Path, reads: InputSpec) -> Path:
     if not reads.images:
         raise InputError(f"{shown(path)} is a picture, but the model reads vectors: give a table or a NumPy file.")
     return path
 
 
-def _standard_input(stdin: IO[bytes], reads: Reads) -> Iterator[Path | Iterator[Item]]:
+def _standard_input(stdin: IO[bytes], reads: InputSpec) -> Iterator[Path | Iterator[Item]]:
     """Paths, one per line; or, for a model of vectors, the rows of a CSV."""
     lines = (line.rstrip(b"\r\n") for line in stdin)
     first = next((line for line in lines if line.strip()), None)
@@ -125,12 +127,12 @@ def _standard_input(stdin: IO[bytes], reads: Reads) -> Iterator[Path | Iterator[
         if not name.strip():
             continue
         if os.path.exists(name):
-            yield from _opened(expand([name], reads), reads, stdin)
+            yield from _opened(expand_inputs([name], reads), reads, stdin)
         else:
-            yield iter([Fault(shown(name), "missing")])
+            yield iter([Unreadable(shown(name), "missing")])
 
 
-def _table(path: Path, reads: Reads) -> Iterator[Path | Iterator[Item]]:
+def _table(path: Path, reads: InputSpec) -> Iterator[Path | Iterator[Item]]:
     """The rows of a table, or the pictures that it lists."""
     if path.suffix.lower() == ".parquet":
         table = open_parquet(path)
@@ -142,58 +144,58 @@ def _table(path: Path, reads: Reads) -> Iterator[Path | Iterator[Item]]:
             if len(row) > place and row[place]:
                 yield _picture(path.parent / row[place], reads)
             else:
-                yield iter([Fault(f"index {number} of {table.name}", "no path")])
+                yield iter([Unreadable(f"index {number} of {table.name}", "no path")])
     elif reads.images:
         raise InputError(f"{shown(path)} holds vectors, but the model reads images: give pictures, or a list of them.")
     else:
         yield _vectors(table, reads)
 
 
-def _pictures(paths: Iterator[Path], reads: Reads) -> Iterator[Item]:
+def _pictures(paths: Iterator[Path], reads: InputSpec) -> Iterator[Item]:
     size, channels = reads.preprocess.size, reads.preprocess.channels
     assert size is not None
     files: list[str] = []
     pixels: list[NDArray[np.uint8]] = []
     for path, result in in_threads(lambda path: decode(path, size, channels), paths):
         if isinstance(result, str):
-            yield Fault(shown(path), result)
+            yield Unreadable(shown(path), result)
             continue
         files.append(shown(path))
         pixels.append(result)
         if len(files) == BATCH:
-            yield Chunk(files, [0] * BATCH, as_trained(np.stack(pixels), reads.preprocess))
+            yield SampleBatch(files, [0] * BATCH, to_value_range(np.stack(pixels), reads.preprocess))
             files, pixels = [], []
     if files:
-        yield Chunk(files, [0] * len(files), as_trained(np.stack(pixels), reads.preprocess))
+        yield SampleBatch(files, [0] * len(files), to_value_range(np.stack(pixels), reads.preprocess))
 
 
 def _arrays(path: Path) -> Iterator[Item]:
     start = 0
     try:
-        for x in array_rows(path):
-            yield Chunk([shown(path)] * len(x), list(range(start, start + len(x))), x)
+        for x in iterate_rows(path):
+            yield SampleBatch([shown(path)] * len(x), list(range(start, start + len(x))), x)
             start += len(x)
     except DAMAGED_NPZ as error:
-        yield Fault(shown(path), "no array x" if isinstance(error, KeyError) else "damaged")
+        yield Unreadable(shown(path), "no array x" if isinstance(error, KeyError) else "damaged")
 
 
-def _vectors(table: Table, reads: Reads) -> Iterator[Item]:
+def _vectors(table: Table, reads: InputSpec) -> Iterator[Item]:
     indices: list[int] = []
     rows: list[NDArray[np.float32]] = []
     for number, row in table.numbers(reads.preprocess.channels, reads.features, reads.label):
         if isinstance(row, str):
-            yield Fault(f"index {number} of {table.name}", row)
+            yield Unreadable(f"index {number} of {table.name}", row)
             continue
         indices.append(number)
         rows.append(row)
         if len(rows) == BATCH:
-            yield Chunk([table.name] * BATCH, indices, np.stack(rows))
+            yield SampleBatch([table.name] * BATCH, indices, np.stack(rows))
             indices, rows = [], []
     if rows:
-        yield Chunk([table.name] * len(rows), indices, np.stack(rows))
+        yield SampleBatch([table.name] * len(rows), indices, np.stack(rows))
 
 
-def as_trained(pixels: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[Any]:
+def to_value_range(pixels: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[Any]:
     """Bytes in the value range that a model was trained on."""
     if preprocess.values is BYTES:
         return pixels

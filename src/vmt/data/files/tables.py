@@ -5,30 +5,29 @@ import csv
 import math
 import os
 import re
-import zipfile
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.arrays import class_name, columns_of, refuse_repeated
-from vmt.data.files.folders import SUFFIXES, Listing
-from vmt.data.files.paths import is_text, open_text, readable
+from vmt.data.files.folders import Listing
+from vmt.data.files.paths import PICTURE_SUFFIXES, explain_read_errors, is_utf8, open_text
 from vmt.errors import InputError, shown
 
-TABLES = frozenset({".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet"})
 PATH_COLUMNS = ("path", "file", "filename", "image", "picture")
 LABEL = "label"
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas names an index that has no name
 TRUTH = {"true": 1.0, "false": 0.0}
 
 Row = list[str]
+ROWS_AT_ONCE = 4096  # of a Parquet file
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ def opened_csv(
 def lines_of(path: Path) -> Iterator[str]:
     """The lines of a text in UTF-8, as they are asked for."""
     try:
-        with readable(path), open_text(path) as file:
+        with explain_read_errors(path), open_text(path) as file:
             yield from file
     except UnicodeDecodeError as error:
         raise InputError(f"{shown(path)} is not a CSV file in UTF-8: save it again as that.") from error
@@ -98,7 +97,7 @@ def layout_of(row: Sequence[str], label: str | None, name: str, wanted: Sequence
     """Only a CSV of pictures names files, and only one of vectors starts with numbers; any other has a header. One of
     numbers, as pandas writes it for columns without names, is known by the columns that are asked for."""
     numbered = [f"column {i}" for i in range(1, len(row) + 1)]
-    if Path(row[0]).suffix.lower() in SUFFIXES:
+    if Path(row[0]).suffix.lower() in PICTURE_SUFFIXES:
         return Layout(("path", LABEL, *numbered[2:])[: len(row)], False, 0)
     counted = label in row and list(row) == [str(i) for i in range(len(row))]
     asked_for = bool(wanted) and set(wanted) <= {class_name(cell) for cell in row}
@@ -138,7 +137,7 @@ def read_parquet(path: Path, label: str | None, wanted: Sequence[str]) -> Vector
 
 def parquet_reader(path: Path) -> tuple[Any, Any]:
     """The packages pyarrow and pyarrow.parquet."""
-    if not is_text(path):
+    if not is_utf8(path):
         raise InputError(f"{shown(path)} has a name that is not UTF-8, which pyarrow cannot open: rename it.")
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
@@ -171,7 +170,7 @@ def _pictures(
     if missing := [nth for nth, row in listed if not row[place]]:
         raise InputError(f"row {missing[0]} of {path} names no picture: correct or remove it.")
     first = listed[0][1][place]
-    looks_like_pictures = any(Path(row[place]).suffix.lower() in SUFFIXES for _, row in listed)
+    looks_like_pictures = any(Path(row[place]).suffix.lower() in PICTURE_SUFFIXES for _, row in listed)
     # os.path.exists, unlike Path's, takes a text that is too long for a name for no file.
     if len(header) > 2 and not looks_like_pictures and not os.path.exists(path.parent / first):
         raise InputError(
@@ -239,43 +238,6 @@ def number(cell: str) -> float | None:
         return None if "_" in cell else float(cell)
     except ValueError:
         return TRUTH.get(cell.lower())
-
-
-ROWS_AT_ONCE, BYTES_AT_ONCE = 4096, 2**26  # at once, whichever is less
-HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
-def array_rows(path: Path) -> Iterator[NDArray[Any]]:
-    """The rows of an .npy file, or of ``x`` in an .npz archive; damage raises one of DAMAGED_NPZ."""
-    if path.suffix.lower() == ".npy":
-        with path.open("rb") as file:
-            yield from _portions(file)
-        return
-    with zipfile.ZipFile(path) as archive:
-        if "x.npy" not in archive.namelist():
-            raise KeyError("x")
-        with archive.open("x.npy") as member:
-            yield from _portions(member)
-
-
-def _portions(file: IO[bytes]) -> Iterator[NDArray[Any]]:
-    version = np.lib.format.read_magic(file)
-    shape, by_columns, dtype = HEADERS[version](file)
-    if dtype.hasobject:
-        raise ValueError("objects")
-    if by_columns or not shape:
-        # To be rearranged, it must be read whole.
-        file.seek(0)
-        yield np.load(file, allow_pickle=False)
-        return
-    row = dtype.itemsize * math.prod(shape[1:])
-    portion = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // max(row, 1)))
-    for start in range(0, shape[0], portion):
-        count = min(portion, shape[0] - start)
-        content = file.read(count * row)
-        if len(content) < count * row:
-            raise EOFError
-        yield np.frombuffer(content, dtype).reshape(count, *shape[1:])
 
 
 class Table:

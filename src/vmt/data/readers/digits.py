@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files.paths import existing_file, readable
+from vmt.data.files.paths import existing_file, explain_read_errors
 from vmt.errors import InputError
 
 Split = Literal["train", "test"]
@@ -103,7 +103,7 @@ def _mnist_file(folder: Path, name: str) -> Path:
 
 
 def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
-    with readable(path):
+    with explain_read_errors(path):
         content = path.read_bytes()
     try:
         # Told by content, not by name: some browsers unpack a download and leave the .gz in its name.

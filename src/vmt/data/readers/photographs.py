@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files.paths import DAMAGED_NPZ, existing_file, readable
+from vmt.data.files.numpy_files import DAMAGED_NPZ
+from vmt.data.files.paths import existing_file, explain_read_errors
 from vmt.data.published import CIFAR_ARCHIVE, STL_ARCHIVE
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import Samples, Split, known_split
@@ -134,7 +135,7 @@ def _official_folder(folder: Path) -> Path | None:
 
 def _read_images(path: Path) -> NDArray[np.uint8]:
     existing_file(path, STL_REMEDY)
-    with readable(path):
+    with explain_read_errors(path):
         # A map, not a read: the photographs at full size are nine times what is kept.
         content = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
     if not content.size or content.size % BYTES_PER_IMAGE:
@@ -146,7 +147,7 @@ def _read_images(path: Path) -> NDArray[np.uint8]:
 
 def _read_labels(path: Path, count: int) -> NDArray[np.int64]:
     existing_file(path, STL_REMEDY)
-    with readable(path):
+    with explain_read_errors(path):
         labels = np.fromfile(path, np.uint8)
     if len(labels) != count:
         raise InputError(f"{path} holds {len(labels)} labels for {count} images: fetch the files again together.")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files.paths import existing_file, readable
+from vmt.data.files.paths import existing_file, explain_read_errors
 from vmt.errors import InputError
 
 # Several times the largest file of this kind that is published: a sparse giant is not read into memory.
@@ -31,7 +31,7 @@ class _Refused(Exception):
 def read_plain_pickle(path: Path, remedy: str) -> Any:
     """Containers, strings (as bytes), numbers and NumPy arrays of a pickle file of any Python version."""
     existing_file(path, remedy)
-    with readable(path):
+    with explain_read_errors(path):
         if path.stat().st_size > MAX_BYTES:
             raise InputError(f"{path} is larger than {MAX_BYTES >> 20} MiB, so it is not what its name says: {remedy}.")
         content = path.read_bytes()

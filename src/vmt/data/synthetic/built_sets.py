@@ -3,10 +3,8 @@
 import hashlib
 import io
 import json
-import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files.paths import DAMAGED_NPZ, existing_file, read_npz
+from vmt.data.files.numpy_files import DAMAGED_NPZ, read_npz
+from vmt.data.files.paths import existing_file
 from vmt.data.readers.digits import Samples, Split
+from vmt.disk import atomic_path, explain_write_errors
 from vmt.errors import InputError
 
 Chunk = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -35,22 +35,6 @@ def no_tick(count: int) -> None:
     """For who does not watch."""
 
 
-@contextmanager
-def aside(path: Path) -> Iterator[Path]:
-    """A path to write to; what was written appears under `path` all at once, or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield temporary
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path} cannot be written ({reason}): free space or choose another folder.") from error
-
-
 def write_set(
     path: Path, shape: tuple[int, ...], chunks: Iterable[Chunk], made: Mapping[str, Any], tick: Tick = no_tick
 ) -> dict[str, Any]:
@@ -68,7 +52,9 @@ def write_set(
         return found
     digest = hashlib.sha256()
     labels = []
-    with aside(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         with archive.open(_entry("x"), "w", force_zip64=True) as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
