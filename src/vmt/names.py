@@ -4,8 +4,6 @@ Where a list names code (methods, networks, validators, tables, sets), the code 
 a test compares them.
 """
 
-METHODS = ("source_only", "target_only", "mmd", "dann", "vada", "co_da", "vmt")
-NETS = ("small", "large", "tiny", "mlp")
 PRECISIONS = ("auto", "float32", "bfloat16")
 # Of the paper.
 TABLES = (

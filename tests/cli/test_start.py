@@ -16,8 +16,6 @@ from vmt.cli.parsers import bench
 from vmt.cli.parsers import predict as predict_flags
 from vmt.engine.bench import WIDTHS
 from vmt.engine.engine import ENGINES
-from vmt.methods.systems import METHODS
-from vmt.nets.factory import NETS
 from vmt.paper.tables import TABLES
 from vmt.validators import _FUNCTIONS
 
@@ -82,8 +80,6 @@ def test_every_command_finds_its_work() -> None:
 @pytest.mark.parametrize(
     ("known", "code"),
     [
-        (names.METHODS, METHODS),
-        (names.NETS, NETS),
         (names.TABLES, TABLES),
         (names.FIGURES, paper_figure.SAMPLES),
         (tuple(names.VALIDATORS), _FUNCTIONS),

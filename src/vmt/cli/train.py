@@ -17,15 +17,15 @@ from vmt.data.tasks import TASKS, load_task
 from vmt.errors import InputError
 from vmt.methods.nouns import decay_for
 from vmt.model import agreed
-from vmt.nets.cnn import cnn
-from vmt.nets.factory import NETS, NetSpec, factory_name
+from vmt.nets.factory import NetSpec, factory_name
+from vmt.nets.registry import CNN, NETS
 from vmt.runs.recipes import PAPER, Recipe, digits, paper
 from vmt.runs.run import BEST, DataSpec, RunSpec, check_free, check_same_run, execute, read_run
 from vmt.runs.settings import changed
 from vmt.train.config import Config
 from vmt.train.progress import STDOUT, Progress
 
-CNNS = [name for name, (build, _) in NETS.items() if build is cnn]
+CNNS = [name for name, (build, _) in NETS.items() if build == CNN]
 DATA = [field.name for field in fields(DataSpec)]
 CONFIG = [field.name for field in fields(Config)]
 METHOD = [*SETTINGS, *DIRT_T, "vat", "fresh_lambda", "method", "net", "instance_norm"]

@@ -19,7 +19,7 @@ from vmt.engine.engine import Engine, Say, make_engine
 from vmt.engine.plain_port import plain_steps
 from vmt.errors import counted
 from vmt.methods.nouns import Method
-from vmt.nets.cnn import cnn
+from vmt.nets.networks import cnn
 from vmt.step.draws import SeededDraws
 from vmt.step.state import State, build_state
 from vmt.step.step import Setting

@@ -28,6 +28,7 @@ from vmt.methods.nouns import (
     Update,
 )
 from vmt.methods.schedules import Number, warmed_up
+from vmt.methods.settings import METHODS as NAMES
 from vmt.methods.terms import (
     ADAM,
     AVERAGE,
@@ -298,9 +299,7 @@ def co_da(
     return one_phase("co_da", roles, updates, iterations)
 
 
-METHODS: dict[str, Callable[..., Method]] = {
-    f.__name__: f for f in (source_only, target_only, mmd, dann, vada, co_da, vmt)
-}
+METHODS: dict[str, Callable[..., Method]] = {name: globals()[name] for name in NAMES}
 
 
 def named(name: str) -> Callable[..., Method]:

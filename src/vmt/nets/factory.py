@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from vmt.errors import InputError, perhaps
+from vmt.nets import networks
 from vmt.nets.adapter import from_module, last_dense
-from vmt.nets.cnn import cnn
-from vmt.nets.mlp import mlp
+from vmt.nets.registry import NETS
 from vmt.nets.staged import Staged
 
 PREFIX, TIMM = "module:", "timm:"
@@ -192,18 +192,8 @@ def said(error: Exception) -> str:
     return f"{text} ({type(error).__name__} in {Path(last.filename).name}, line {last.lineno})"
 
 
-Builder = Callable[..., Staged]
 # Stands for a function that was given as itself, not by its name.
 OWN_MODULE = "module"
-
-# What a name stands for: the function that builds it, and what it is built with.
-NETS: dict[str, tuple[Builder, dict[str, Any]]] = {
-    "small": (cnn, {"widths": (64, 64, 64)}),
-    "large": (cnn, {"widths": (96, 192, 192)}),
-    # Thin and shallow, for 16×16 images on a CPU. The paper's dropout 0.5 and noise 1 starve so few channels.
-    "tiny": (cnn, {"widths": (24, 24, 24), "depth": 2, "dropout": 0.2, "noise": 0.3}),
-    "mlp": (mlp, {}),
-}
 
 
 @dataclass(frozen=True)
@@ -231,7 +221,8 @@ class NetSpec:
                 f"there is no network {self.name!r}{hint}: choose one of {', '.join(NETS)}, package.module:function "
                 "of your own, or timm:name."
             )
-        build, defaults = NETS[self.name]
+        function, defaults = NETS[self.name]
+        build: Callable[..., Staged] = getattr(networks, function)
         options = {**defaults, **self.options}
         try:
             return build(self.shape, self.classes, **options)

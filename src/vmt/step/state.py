@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vmt.errors import InputError
 from vmt.methods.nouns import Copy, Discriminator, Method, Network
 from vmt.nets.adapter import fitted
-from vmt.nets.mlp import discriminator
+from vmt.nets.networks import discriminator
 from vmt.nets.staged import Staged, evaluating
 from vmt.step.draws import key, seed_generators
 from vmt.step.optimiser import AdamState

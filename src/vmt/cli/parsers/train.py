@@ -9,7 +9,8 @@ from vmt.cli.later import Later
 from vmt.cli.parsers.flags import add_json
 from vmt.cli.parsers.own_data import add_flags
 from vmt.data.tasks import TASKS
-from vmt.names import METHODS, NETS
+from vmt.methods.settings import METHODS
+from vmt.nets.registry import NETS
 from vmt.train.config import Config
 
 EXAMPLES = """examples:

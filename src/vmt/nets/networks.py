@@ -1,9 +1,20 @@
-"""The paper's convolutional classifiers, for any image size and channel count that survives two poolings."""
+"""The networks of the package: the paper's CNNs, an MLP for vectors with the same taps, and the discriminator."""
+
+import math
 
 from torch import nn
 
 from vmt.errors import InputError
-from vmt.nets.layers import ConvBlock, Dropout, GaussianNoise, GlobalAveragePool, Stage, logits_layer
+from vmt.nets.layers import (
+    ConvBlock,
+    Dropout,
+    GaussianNoise,
+    GlobalAveragePool,
+    Stage,
+    dense_block,
+    initialised,
+    logits_layer,
+)
 from vmt.nets.norm import InstanceNorm
 from vmt.nets.staged import Staged
 
@@ -53,3 +64,38 @@ def cnn(
             "logits": logits_layer(third, classes),
         }
     )
+
+
+def mlp(
+    shape: tuple[int, ...],
+    classes: int,
+    width: int = 64,
+    dropout: float = 0.1,
+    noise: float = 0.1,
+) -> Staged:
+    """Four dense layers of ``width``, dropout and Gaussian noise after the second (``features``), BN on the logits.
+
+    >>> mlp((5,), classes=3).taps
+    ('features', 'hidden', 'logits')
+    """
+    inputs = math.prod(shape)
+    regularise: list[nn.Module] = [Dropout(dropout), GaussianNoise(noise)]
+    return Staged(
+        {
+            "features": nn.Sequential(nn.Flatten(), dense_block(inputs, width), dense_block(width, width), *regularise),
+            "hidden": nn.Sequential(dense_block(width, width), dense_block(width, width)),
+            "logits": logits_layer(width, classes),
+        }
+    )
+
+
+def discriminator(features: int, hidden: int = 100) -> Staged:
+    """d: flattened features → dense ReLU → one logit, positive for source. No batch norm.
+
+    >>> discriminator(features=4096).taps
+    ('domain',)
+    """
+    layers = nn.Sequential(
+        nn.Flatten(), initialised(nn.Linear(features, hidden)), nn.ReLU(), initialised(nn.Linear(hidden, 1))
+    )
+    return Staged({"domain": layers})
