@@ -23,7 +23,7 @@ import pytest
 
 from tests.documented import PROGRAMS, ROOT, Command, all_commands, furnish, mentions, small_task
 from tests.file_server import Behaviour, serving
-from tests.step.test_golden import FIXTURE
+from tests.step.test_golden import VMT
 from vmt.cli import data as data_command
 from vmt.cli.main import build_parser, main
 from vmt.data.published import Remote
@@ -64,7 +64,7 @@ def installable(command: Command) -> None:
 
 
 def compared_elsewhere(command: Command) -> None:
-    assert (ROOT / shlex.split(command.text)[-1]).samefile(FIXTURE)
+    assert (ROOT / shlex.split(command.text)[-1]).samefile(VMT)
 
 
 def served(command: Command) -> None:
