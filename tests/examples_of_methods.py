@@ -3,11 +3,10 @@
 from torch import Tensor
 
 from vmt import losses
-from vmt.methods.nodes import Augmented, Labels, Tap, View
+from vmt.methods.nodes import Augmented, Draws, Labels, Tap, View
 from vmt.methods.nouns import Adam, Average, Copy, Discriminator, Method, Network, Phase, Role, Term, Update
 from vmt.methods.schedules import Ramp
 from vmt.methods.terms import SOURCE, TARGET
-from vmt.step.draws import Draws
 
 
 def jitter(x: Tensor, draws: Draws, name: str) -> Tensor:

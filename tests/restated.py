@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vmt.data import Domain
-from vmt.step.draws import Draws
+from vmt.methods.nodes import Draws
 from vmt.step.state import State
 
 Numbers = dict[str, Tensor]

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from vmt.data import Domain
+from vmt.methods.nodes import Draws
 from vmt.methods.nouns import Method
 from vmt.methods.schedules import Schedule
 from vmt.nets import Staged, mlp
-from vmt.step.draws import Draws, RecordedDraws
+from vmt.step.draws import RecordedDraws
 from vmt.step.state import NetworkFactory, State, build_state, fresh_optimisers, share_buffers
 from vmt.step.step import Setting
 

@@ -18,7 +18,7 @@ from vmt import methods
 from vmt.losses import adversarial_point as adversarial
 from vmt.losses import slope, soft_cross_entropy, unit
 from vmt.methods.nodes import Batch, Tap
-from vmt.methods.nouns import measure
+from vmt.methods.nouns import Method, measure
 from vmt.nets.norm import BatchNorm
 from vmt.step.plan import plan
 from vmt.step.step import Evaluation, apply, step
@@ -145,7 +145,7 @@ def test_batch_norm_is_in_training_mode_in_every_pass_of_vat(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("method", [methods.vada(xi=0.5), methods.vmt(xi=0.5)], ids=lambda m: m.name)
-def test_gradients_of_a_foreign_loop_are_not_wiped(method: methods.Method) -> None:
+def test_gradients_of_a_foreign_loop_are_not_wiped(method: Method) -> None:
     state = build(method)
     for module in state.roles.values():
         for p in module.parameters():

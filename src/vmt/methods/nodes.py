@@ -19,15 +19,38 @@ from torch import Tensor
 
 from vmt import losses
 from vmt.nets.staged import INPUT
-from vmt.step.draws import Draws
 
 SLOPE = "slope"
 
 
+class Draws(Protocol):
+    """The source of a run's randomness. A draw is known by its name; ``frozen`` gives the same values at every step."""
+
+    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Standard normal values of this shape."""
+        ...
+
+    def beta(self, name: str, alpha: float, n: int, frozen: bool = False) -> Tensor:
+        """``n`` values of Beta(α, α): (n,)."""
+        ...
+
+    def permutation(self, name: str, n: int) -> Tensor:
+        """A permutation of 0 … n − 1: (n,) int64."""
+        ...
+
+    def choice(self, name: str, population: int, n: int) -> Tensor:
+        """``n`` different indices below ``population``: (n,) int64."""
+        ...
+
+
 class Context(Protocol):
-    """What the running update offers to a node."""
+    """What the running update offers to a node: the values of other nodes, the data, and randomness."""
 
     draws: Draws
+
+    def __call__(self, node: "Node") -> Tensor:
+        """The value of another node, computed once in an update."""
+        ...
 
     def images(self, batch: "Batch") -> Tensor: ...
 
@@ -44,9 +67,6 @@ class Context(Protocol):
         ...
 
 
-Values = Callable[["Node"], Tensor]
-
-
 class Node(Protocol):
     """A description of one tensor."""
 
@@ -55,7 +75,7 @@ class Node(Protocol):
         """The nodes that must have a value first."""
         ...
 
-    def value(self, values: Values, context: Context) -> Tensor: ...
+    def value(self, context: Context) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +91,7 @@ class Batch:
     def name(self) -> str:
         return f"{self.stream}.{self.draw}" if self.draw else self.stream
 
-    def value(self, values: Values, context: Context) -> Tensor:
+    def value(self, context: Context) -> Tensor:
         return context.images(self)
 
 
@@ -82,7 +102,7 @@ class Labels:
     batch: Batch
     reads = ()
 
-    def value(self, values: Values, context: Context) -> Tensor:
+    def value(self, context: Context) -> Tensor:
         return context.labels(self.batch)
 
 
@@ -96,8 +116,8 @@ class Joined:
     def reads(self) -> tuple["Node", ...]:
         return self.parts
 
-    def value(self, values: Values, context: Context) -> Tensor:
-        return torch.cat([values(part) for part in self.parts])
+    def value(self, context: Context) -> Tensor:
+        return torch.cat([context(part) for part in self.parts])
 
 
 @dataclass(frozen=True)
@@ -112,8 +132,8 @@ class Augmented:
     def reads(self) -> tuple["Node", ...]:
         return (self.of,)
 
-    def value(self, values: Values, context: Context) -> Tensor:
-        return self.augment(values(self.of), context.draws, context.name(f"{self.draw}/augment"))
+    def value(self, context: Context) -> Tensor:
+        return self.augment(context(self.of), context.draws, context.name(f"{self.draw}/augment"))
 
 
 @dataclass(frozen=True)
@@ -138,8 +158,8 @@ class Lam:
     def reads(self) -> tuple[Node, ...]:
         return (self.pairs.batch,)
 
-    def value(self, values: Values, context: Context) -> Tensor:
-        n = len(values(self.pairs.batch))
+    def value(self, context: Context) -> Tensor:
+        n = len(context(self.pairs.batch))
         name = context.name(f"{self.pairs.batch.name}/lambda")
         return context.draws.beta(name, self.pairs.alpha, n, frozen=not self.pairs.fresh)
 
@@ -154,8 +174,8 @@ class Partner:
     def reads(self) -> tuple[Node, ...]:
         return (self.pairs.batch,)
 
-    def value(self, values: Values, context: Context) -> Tensor:
-        n = len(values(self.pairs.batch))
+    def value(self, context: Context) -> Tensor:
+        n = len(context(self.pairs.batch))
         return context.draws.permutation(context.name(f"{self.pairs.batch.name}/partner"), n)
 
 
@@ -170,8 +190,8 @@ class Mix:
     def reads(self) -> tuple[Node, ...]:
         return (self.of, Lam(self.pairs), Partner(self.pairs))
 
-    def value(self, values: Values, context: Context) -> Tensor:
-        return losses.mixed(*(values(node) for node in self.reads))
+    def value(self, context: Context) -> Tensor:
+        return losses.mixed(*(context(node) for node in self.reads))
 
 
 @dataclass(frozen=True)
@@ -217,7 +237,7 @@ class Tap:
     def reads(self) -> tuple[Node, ...]:
         return self.view.reads
 
-    def value(self, values: Values, context: Context) -> Tensor:
+    def value(self, context: Context) -> Tensor:
         raise LookupError(f"the pass of {self.view} has not run yet")
 
 
@@ -238,8 +258,8 @@ class Start:
     def reads(self) -> tuple[Node, ...]:
         return (self.of,)
 
-    def value(self, values: Values, context: Context) -> Tensor:
-        x = values(self.of).detach()
+    def value(self, context: Context) -> Tensor:
+        x = context(self.of).detach()
         xi = context.xi(self.role) if self.xi is None else self.xi
         direction = context.draws.normal(context.name(f"{self.draw}/direction"), tuple(x.shape))
         return x + xi * losses.unit(direction)
@@ -257,8 +277,8 @@ class Adversarial:
     def reads(self) -> tuple[Node, ...]:
         return (self.of, self.slope)
 
-    def value(self, values: Values, context: Context) -> Tensor:
-        return losses.adversarial_point(values(self.of).detach(), values(self.slope), self.radius)
+    def value(self, context: Context) -> Tensor:
+        return losses.adversarial_point(context(self.of).detach(), context(self.slope), self.radius)
 
 
 @dataclass(frozen=True)
@@ -269,7 +289,7 @@ class Parameter:
     name: str
     reads = ()
 
-    def value(self, values: Values, context: Context) -> Tensor:
+    def value(self, context: Context) -> Tensor:
         return context.parameter(self.role, self.name)
 
 

@@ -10,7 +10,6 @@ A test hands in recorded values with :class:`RecordedDraws`.
 
 import hashlib
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from scipy.special import betaincinv
@@ -28,26 +27,6 @@ FEW = 1024
 def key(seed: int, name: str) -> int:
     """64 bits that stand for a seed and a name."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "little")
-
-
-class Draws(Protocol):
-    """Where the step gets its randomness. ``frozen`` asks for the same values at every step of the run."""
-
-    def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Standard normal values."""
-        ...
-
-    def beta(self, name: str, alpha: float, n: int, frozen: bool = False) -> Tensor:
-        """``n`` values of Beta(α, α)."""
-        ...
-
-    def permutation(self, name: str, n: int) -> Tensor:
-        """A permutation of 0 … n-1."""
-        ...
-
-    def choice(self, name: str, population: int, n: int) -> Tensor:
-        """``n`` different indices below ``population``."""
-        ...
 
 
 class SeededDraws:

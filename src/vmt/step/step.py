@@ -16,12 +16,11 @@ from vmt.data.domains import Domain
 from vmt.errors import InputError
 from vmt.kernels.convolution import halved
 from vmt.losses import at_least_float32, slope
-from vmt.methods.nodes import SLOPE, Batch, Node, Tap, View
+from vmt.methods.nodes import SLOPE, Batch, Draws, Node, Tap, View
 from vmt.methods.nouns import Phase, Update
 from vmt.methods.schedules import Number, Schedule
 from vmt.nets.norm import passes
 from vmt.nets.staged import Staged
-from vmt.step.draws import Draws
 from vmt.step.optimiser import norm_of
 from vmt.step.plan import Pass, plan
 from vmt.step.state import State
@@ -132,7 +131,7 @@ class Evaluation:
 
     def __call__(self, node: Node) -> Tensor:
         if node not in self.known:
-            self.known[node] = node.value(self, self)
+            self.known[node] = node.value(self)
         return self.known[node]
 
     def run(self, each: Pass) -> None:
