@@ -145,7 +145,7 @@ def furnish(folder: Path) -> Path:
     short = ("--iterations", 2, "--batch-size", 4, "--log-every", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("vmt.cli.train.load_task", small_task)
+        patch.setattr("vmt.data.tasks.load_task", small_task)
         own = ("--source", "labelled/", "--target", "unlabelled/", "--keep-best", "im", "--tensorboard")
         quick("train", *own, "--out", "runs/mine", *short)
         quick(

@@ -8,8 +8,10 @@ from vmt.cli.train import load
 from vmt.paper.experiment import Stage
 from vmt.paper.figures import System
 from vmt.paper.results import write_result
+from vmt.runs.folder import RunSpec
 from vmt.runs.recipes import with_settings
-from vmt.runs.run import DataSpec, RunSpec, execute
+from vmt.runs.run import Run, carry_out
+from vmt.runs.spec import DataSpec
 
 
 def write_runs(systems: Iterable[System], data: Path, runs: Path, results: Path) -> None:
@@ -20,5 +22,5 @@ def write_runs(systems: Iterable[System], data: Path, runs: Path, results: Path)
         config = replace(recipe.config, batch_size=4, evaluate_every=2, precision="float32", validate_samples=0)
         spec = RunSpec(DataSpec("mnist-svhn", str(data)), replace(recipe, config=config))
         stage = Stage(experiment, 0, experiment.phases[-1])
-        summary = execute(spec, task, runs / stage.run)
+        summary = carry_out(Run.of(spec, task), runs / stage.run).summary
         write_result(results, stage, summary, runs / stage.run, task)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from vmt.cli.main import main
+from vmt.runs.folder import RunSpec
 from vmt.runs.recipes import Recipe
-from vmt.runs.run import DataSpec, RunSpec
+from vmt.runs.spec import DataSpec
 
 # Class names as an enemy would choose them.
 NAMES = ("<script>window.hit=1</script>", '"><img src=x onerror="window.hit=2">', "plain & simple")

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,20 @@ from vmt.data.arrays import classes_in, domain, in_order_of, labelled_part, numb
 from vmt.data.checks import check_digits
 from vmt.data.domains import Domain
 from vmt.data.task import Task, make_task
-from vmt.device import own_settings, torch_device
-from vmt.errors import InputError, perhaps, whole
+from vmt.device import own_settings
+from vmt.errors import InputError, perhaps
 from vmt.methods.nouns import Method
 from vmt.model import Model
-from vmt.nets.factory import NetSpec, network_of
-from vmt.runs.begun import begin_or_go_on, record_of
-from vmt.runs.lock import claimed
-from vmt.runs.recipes import defaults_for, looks_for
-from vmt.runs.run import MODEL
-from vmt.runs.settings import changed, every_setting
-from vmt.step.context import sample_shape
+from vmt.runs.folder import check_started_from_python
+from vmt.runs.recipes import every_setting
+from vmt.runs.run import carry_out, chosen_model, make_run
+from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
-from vmt.train.loop import Outcome, train
 from vmt.train.progress import Progress
 
 
 def adapt(
-    source: tuple[Any, Any] | Domain,
+    source: Any,
     target: Any,
     method: Method | str = "vmt",
     *,
@@ -57,20 +53,21 @@ def adapt(
     Parameters
     ----------
     source
-        Samples and labels: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F). Labels are class numbers
-        from 0, or names. Columns of data frames are matched by name, in the target and when predicting.
+        ``(samples, labels)``: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F), and class numbers from
+        0 or class names. Columns of data frames are matched by name, in the target and when predicting. Or the path of
+        whatever ``vmt train --source`` reads: a folder of pictures, a table, a NumPy file.
     target
-        Samples of the target, of the same kind and value range. No labels are needed.
+        Samples of the target, of the same kind and value range, without labels; or a path, if the source is one.
     method
-        The name of a method, with settings chosen for the kind of samples (:func:`vmt.runs.recipes.defaults_for`), as on
-        the command line; pass ``settings`` to change some of them. Or a value such as
+        The name of a method, with settings chosen for the kind of samples (:func:`vmt.runs.recipes.defaults_for`), as
+        on the command line; pass ``settings`` to change some of them. Or a value such as
         ``vmt.methods.vmt(lambda_t=0.06)``, which is used exactly as it is. For a method that trains on target labels,
         pass ``target=(x, y)``.
     target_test
         Labelled target samples, if there are any, to measure the accuracy on; never trained on.
     target_labels, target_label_weight
         Labels of target samples to train on as well, −1, NaN or an empty name where unknown, and the weight of their
-        cross-entropy.
+        cross-entropy. If the target is a path, ``True`` trains on the labels that its files have.
     net
         A name that ``vmt train --net`` takes, or a function that builds any ``nn.Module`` (adapted by
         :func:`vmt.nets.from_module`); it gets ``classes`` and the ``shape`` of one sample if it has such parameters.
@@ -86,16 +83,18 @@ def adapt(
     seed, device
         The seed of initial weights and draws, and where to train: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     out, resume
-        A folder for model, log and checkpoints, and whether to continue the run that is there, with the same data and
-        settings. Ctrl-C and ``kill`` save first and end in ``KeyboardInterrupt``.
+        A folder for the run's record, log, checkpoints and models, which ``vmt report``, ``vmt select`` and
+        ``vmt predict`` read; and whether to resume the run that is there, with the same data and settings. Ctrl-C and
+        ``kill`` save a checkpoint first and raise ``KeyboardInterrupt``.
     progress
         Whether to show a progress bar.
     settings
         Settings of the method, such as ``lambda_t=0.1`` or ``lr=1e-3``, and of DIRT-T (``beta``, ``interval``,
         ``dirt_t_iterations``), by the names of ``vmt train``'s flags; and any other field of
         :class:`vmt.train.Config`, such as ``batch_size`` or ``stop_on_collapse``. With ``keep_best="ami_source"`` the
-        result is the best model by that validator, not the last; ``about["best"]`` has its iteration and score. The
-        model is then evaluated every ``evaluate_every`` iterations, by default at least six times in a phase.
+        result is the best model by that validator instead of the last; ``about["best"]`` has its iteration and score,
+        and a folder gets both models. The model is then evaluated every ``evaluate_every`` iterations, by default at
+        least six times in a phase.
 
     Examples
     --------
@@ -113,44 +112,61 @@ def adapt(
     >>> model.evaluate(xt, ys).accuracy > 0.9
     True
     """
-    config, asked = sorted_out(settings)
+    config, asked = split_settings(settings)
     check_arguments(method, out, resume, asked, dirt_t)
-    iterations = None if iterations is None else whole(iterations, "iterations")
-    task = task_of(source, target, target_test, target_labels, classes)
-    chosen = defaults_for(sample_shape(task), max(len(task.source), len(task.target)), device)
-    if isinstance(method, str):
-        wanted = chosen if iterations is None else dataclasses.replace(chosen, iterations=iterations)
-        method = changed(wanted.recipe(method, dirt_t), asked).build()
+    data = data_of(source, target, target_test, target_labels, target_label_weight)
+    if data.in_files:
+        task = load_data(data)
     else:
-        method = method.with_iterations(iterations)
-    if target_labels is not None:
-        method = methods.with_target_labels(method, target_label_weight)
-    spec, build = network_of(net or chosen.net, sample_shape(task), len(task.classes), net_options)
+        task = task_of(source, target, target_test, target_labels, classes)
+    run = make_run(
+        task,
+        method,
+        dirt_t=dirt_t,
+        asked=asked,
+        iterations=iterations,
+        target_labels=None if target_labels is None else target_label_weight,
+        net=net,
+        net_options=net_options,
+        config=Config(seed=seed, device=device, **config),
+        evaluate_often=bool(config.get("keep_best")) and "evaluate_every" not in config,
+        data=data,
+    )
     folder = None if out is None else Path(out)
-    if config.get("keep_best"):  # with the interval of a long run, a short one has but one model to choose from
-        config.setdefault("evaluate_every", looks_for(method.phases[0].iterations))
-    carried_out = Config(seed=seed, device=device, **config)
-    torch_device(device)  # refused before anything is written
-    with claimed(folder) if folder is not None else nullcontext(), closing(Progress(method.name, progress)) as bar:
-        if folder is not None:
-            begin_or_go_on(folder, record_of(task, method, spec, carried_out), resume)
-        outcome = train(task, method, build, carried_out, folder, resume, bar)
+    if folder is not None and resume:
+        check_started_from_python(folder)
+    with closing(Progress(run.method.name, progress)) as bar:
+        result = carry_out(run, folder, resume, bar)
+    outcome = result.outcome
     if not outcome.finished and not outcome.given_up:
-        # The loop ends politely on Ctrl-C and kill; half a training must not pass for a whole one.
-        how = "" if folder is None else f"; go on with out={str(folder)!r}, resume=True"
-        raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {method.iterations}{how}")
-    if outcome.notes.collapsed and not progress:  # else it was said beside the bar
+        # The loop stops cleanly on Ctrl-C and kill, but half a training must not pass for a whole one.
+        how = "" if folder is None else f"; resume it with out={str(folder)!r}, resume=True"
+        raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {run.method.iterations}{how}")
+    if outcome.notes.collapsed and not progress:  # otherwise the progress bar has said it
         warnings.warn(outcome.notes.collapsed, stacklevel=2)
-    model = model_of(outcome, method, spec, task, task.source.features, carried_out.keep_best)
-    if folder is not None:
-        model.save(folder / MODEL)
-    return model
+    return chosen_model(result, run.config.keep_best)
+
+
+def data_of(source: Any, target: Any, target_test: Any, target_labels: Any, target_label_weight: float) -> DataSpec:
+    """Where the samples are, if they are given as paths."""
+    if not isinstance(source, str | Path) and not isinstance(target, str | Path):
+        return DataSpec()
+    for name, given in (("source", source), ("target", target), ("target_test", target_test)):
+        if not isinstance(given, str | Path) and not (given is None and name == "target_test"):
+            raise InputError(f"{name} is a {type(given).__name__}: give a path for it as well, or arrays for all.")
+    if target_labels not in (None, True, False):
+        raise InputError("target_labels are given for a target in files: give True to train on the labels that it has.")
+    return DataSpec(
+        source=str(source),
+        target=str(target),
+        target_test=None if target_test is None else str(target_test),
+        use_target_labels=target_label_weight if target_labels else None,
+    )
 
 
 @own_settings()
 def task_of(source: Any, target: Any, target_test: Any, target_labels: Any, classes: Sequence[str] | None) -> Task:
-    """Both domains and what is known of the target, with the columns and the classes of the source. What they were made
-    from is not held on to while they are trained on."""
+    """Both domains and what is known of the target, with the columns and the classes of the source."""
     check_source(source)
     classes = classes_in(labels_of(source)) if classes is None else classes
     labelled = as_domain(source, "the source", classes=classes)
@@ -164,21 +180,8 @@ def task_of(source: Any, target: Any, target_test: Any, target_labels: Any, clas
     return make_task(labelled, unlabelled, target_test=test, target_labelled=known, classes=classes)
 
 
-def model_of(
-    outcome: Outcome, method: Method, spec: NetSpec, task: Task, features: Sequence[str], keep_best: str
-) -> Model:
-    """What a training ends with: the best model where one was to be kept, or else the last."""
-    about = {"method": method.name, "step": outcome.step, "collapsed": outcome.notes.collapsed}
-    if outcome.best is not None:
-        about |= {"best": outcome.notes.best}
-    elif keep_best:
-        warnings.warn(f"{keep_best} had no score for any model of this training, so the last is kept.", stacklevel=3)
-    network = outcome.best or outcome.network
-    return Model(network, spec, task.preprocess, task.classes, about, tuple(features))
-
-
 def as_domain(samples: Any, name: str, features: Sequence[str] = (), classes: Sequence[str] | None = None) -> Domain:
-    """Samples, or samples and labels, as a domain; a data frame with the columns of the source in its order."""
+    """Samples, or samples and labels, as a domain; the columns of a data frame in the order of the source."""
     if isinstance(samples, Domain):
         return samples
     if isinstance(samples, tuple) and len(samples) != 2:
@@ -188,7 +191,7 @@ def as_domain(samples: Any, name: str, features: Sequence[str] = (), classes: Se
 
 
 def check_source(source: Any) -> None:
-    """Refuses what cannot hold labels, before a sentence about its shape would be of no help."""
+    """Refuse a source that cannot hold labels."""
     if not isinstance(source, tuple | Domain | Dataset | DataLoader):
         raise InputError(f"source is a {type(source).__name__}: pass (samples, labels).")
 
@@ -201,13 +204,13 @@ def labels_of(samples: Any) -> Any:
     return samples[1] if isinstance(samples, tuple) and len(samples) == 2 else None
 
 
-def sorted_out(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields of Config, and settings of a method; what is neither is refused."""
+def split_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split keyword arguments into fields of Config and settings of a method; refuse any other."""
     fields, known = {field.name for field in dataclasses.fields(Config)}, every_setting()
-    if strange := sorted(settings.keys() - fields - known):
-        hint = perhaps(strange[0], [*fields, *known, *inspect.signature(adapt).parameters])
+    if unknown := sorted(settings.keys() - fields - known):
+        hint = perhaps(unknown[0], [*fields, *known, *inspect.signature(adapt).parameters])
         raise InputError(
-            f"there is no setting {strange[0]!r}{hint}: adapt takes its own arguments, those of Config and those of "
+            f"there is no setting {unknown[0]!r}{hint}: adapt takes its own arguments, those of Config and those of "
             "the method."
         )
     config = {name: value for name, value in settings.items() if name in fields}
@@ -215,7 +218,7 @@ def sorted_out(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def check_arguments(method: Any, out: Any, resume: bool, asked: Mapping[str, Any], dirt_t: bool) -> None:
-    """Refuses what would fail deep inside, or be passed over."""
+    """Refuse arguments that would fail deep inside, or be ignored."""
     if not isinstance(dirt_t, bool):
         raise InputError(f"dirt_t is {dirt_t!r}: give True or False.")
     if isinstance(method, str):
@@ -230,4 +233,4 @@ def check_arguments(method: Any, out: Any, resume: bool, asked: Mapping[str, Any
             f"{name} is for a method by its name: set it where the method is made, vmt.methods.vmt({name}=…)."
         )
     if resume and out is None:
-        raise InputError("resume=True has no run to go on with: name its folder with out=.")
+        raise InputError("resume=True needs the folder of the run to resume: name it with out=.")

@@ -16,20 +16,16 @@ from sklearn.utils import assert_all_finite, check_array, check_random_state, co
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from vmt.api import model_of
 from vmt.data.arrays import UNKNOWN, domain, is_missing, labelled_part
 from vmt.data.checks import check_digits
 from vmt.data.task import make_task
 from vmt.device import own_settings, torch_device
 from vmt.errors import InputError
 from vmt.methods.nouns import Method
-from vmt.methods.systems import with_target_labels
 from vmt.model import Model
-from vmt.nets.factory import network_of
-from vmt.runs.recipes import Defaults, defaults_for, interval_for, looks_for, with_settings
-from vmt.step.context import sample_shape
+from vmt.runs.recipes import settings_of
+from vmt.runs.run import carry_out, chosen_model, make_run
 from vmt.train.config import Config
-from vmt.train.loop import train
 from vmt.train.progress import Progress
 
 
@@ -259,8 +255,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         features = () if self._reads_images else tuple(getattr(self, "feature_names_in_", ()))
         with own_settings():
             check_digits(source, target, features)
-            labelled = domain(source, labels, name="the source")
-            unlabelled = domain(target, name="the target")
+            labelled = domain(source, labels, name="the source", features=features)
+            unlabelled = domain(target, name="the target", features=features)
             # Nothing is held out, unless to choose by: what the loop watches is not reported, small sets need labels.
             task = make_task(
                 labelled,
@@ -269,37 +265,48 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 target_labelled=None if known is None else labelled_part(unlabelled, known),
                 classes=[str(label) for label in self.classes_],
             )
-        chosen = defaults_for(sample_shape(task), max(len(labelled), len(unlabelled)), self.device)
-        method = self._method(chosen)
-        if known is not None:
-            method = with_target_labels(method)
-        net = chosen.net if self.net == "auto" else self.net
-        spec, build = network_of(net, sample_shape(task), len(task.classes), self.net_options)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        config = Config(seed=seed, batch_size=self.batch_size, device=self.device)
-        if self.keep_best:
-            every = looks_for(method.phases[0].iterations) if self.evaluate_every is None else self.evaluate_every
-            config = replace(config, keep_best=self.keep_best, evaluate_every=every)
-        outcome = train(task, method, build, config, progress=Progress(method.name, self.verbose))
-        if not outcome.finished:
-            # The loop ends politely on Ctrl-C; half a fit must not pass for a whole one.
+        run = make_run(
+            task,
+            self.method,
+            dirt_t=self.dirt_t,
+            asked=self._settings(),
+            iterations=self.iterations,
+            target_labels=None if known is None else 1.0,
+            net=None if self.net == "auto" else self.net,
+            net_options=self.net_options,
+            config=self._config(),
+            evaluate_often=bool(self.keep_best) and self.evaluate_every is None,
+        )
+        result = carry_out(run, progress=Progress(run.method.name, self.verbose))
+        if not result.outcome.finished:
+            # The loop stops cleanly on Ctrl-C, but half a fit must not pass for a whole one.
             raise KeyboardInterrupt
-        if outcome.notes.collapsed:
-            warnings.warn(outcome.notes.collapsed, ConvergenceWarning, stacklevel=3)
-        self.n_iter_ = outcome.step
-        return model_of(outcome, method, spec, task, features, config.keep_best)
+        if result.outcome.notes.collapsed:
+            warnings.warn(result.outcome.notes.collapsed, ConvergenceWarning, stacklevel=3)
+        self.n_iter_ = result.outcome.step
+        return chosen_model(result, run.config.keep_best)
 
-    def _method(self, chosen: Defaults) -> Method:
-        names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr", "iterations")
-        asked = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        used = replace(chosen, **asked)
+    def _settings(self) -> dict[str, Any]:
+        """The parameters that were set and that the method takes."""
         if isinstance(self.method, Method):
             if self.dirt_t:
                 raise InputError("dirt_t=True is for a method by its name: pass method=vmt.methods.dirt_t(the method).")
-            return self.method.with_iterations(self.iterations)
-        length = self.dirt_t_iterations or used.iterations
-        refine = {"beta": self.beta, "iterations": length, "interval": self.interval or interval_for(length)}
-        return with_settings(used.recipe(self.method, self.dirt_t), {}, refine).build()
+            return {}
+        names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr")
+        set_ = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        takes = settings_of(self.method)
+        of_dirt_t = {"beta": self.beta, "interval": self.interval, "dirt_t_iterations": self.dirt_t_iterations}
+        refined = {name: value for name, value in of_dirt_t.items() if self.dirt_t and value is not None}
+        shared = {"lambda_t", "radius"} if self.dirt_t else set()
+        return {name: value for name, value in set_.items() if name in takes or name in shared} | refined
+
+    def _config(self) -> Config:
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        config = Config(seed=seed, batch_size=self.batch_size, device=self.device)
+        if self.keep_best:
+            every = Config.evaluate_every if self.evaluate_every is None else self.evaluate_every
+            config = replace(config, keep_best=self.keep_best, evaluate_every=every)
+        return config
 
     def _checked(self, X: Any, reset: bool) -> NDArray[Any]:
         """Finite numbers of the right shape, or the error that scikit-learn's users expect."""

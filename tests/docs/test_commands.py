@@ -150,7 +150,7 @@ def world(furnished: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -
         }
         here = functools.partial(data_command.download_sets, sources=local)
         monkeypatch.setattr(data_command, "download_sets", here)
-        monkeypatch.setattr("vmt.cli.train.load_task", small_task)
+        monkeypatch.setattr("vmt.data.tasks.load_task", small_task)
         monkeypatch.setattr("vmt.engine.bench.BLOCKS_ON_CPU", 2)
         yield furnished
 

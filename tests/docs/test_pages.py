@@ -41,7 +41,7 @@ def test_python_blocks_run_in_order(
 ) -> None:
     """With a few iterations in place of what a reader waits for."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("vmt.data.load_task", small_task)
+    monkeypatch.setattr("vmt.data.tasks.load_task", small_task)
     monkeypatch.setattr("vmt.runs.recipes.LONGEST", 2)
     namespace = what_a_reader_brings()
     for block in blocks(page, "python"):

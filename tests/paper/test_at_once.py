@@ -16,8 +16,7 @@ from vmt.cli.paper import to_stderr
 from vmt.cli.train import load
 from vmt.paper.experiment import Cell, Experiment, stages
 from vmt.paper.queue import Filled, Places, fill_together
-from vmt.runs.lock import InUse, claimed
-from vmt.runs.run import RUN
+from vmt.runs.folder import RUN, InUse, folder_lock
 
 CHANGES = {"batch_size": 4, "log_every": 1, "checkpoint_every": 1, "device": "cpu"}
 
@@ -66,7 +65,7 @@ def wait_until(come_true, seconds: float = 120) -> None:
 
 def in_use(folder: Path) -> bool:
     try:
-        with claimed(folder):
+        with folder_lock(folder):
             return False
     except InUse:
         return True

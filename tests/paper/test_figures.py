@@ -22,7 +22,7 @@ from vmt.paper.figures import (
     norms_of_network,
     systems_of_tsne,
 )
-from vmt.runs.run import DataSpec
+from vmt.runs.spec import DataSpec
 
 FIGURES = ("tsne", "gradient-norms", "accuracy-over-time")
 

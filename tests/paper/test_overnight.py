@@ -19,7 +19,9 @@ from vmt.data import Task
 from vmt.errors import InputError
 from vmt.paper.experiment import stages
 from vmt.paper.queue import MOST_FAILURES, Filled, Places, fill, fill_together
-from vmt.runs.run import DataSpec, execute, read_run
+from vmt.runs.folder import read_run
+from vmt.runs.run import Run, carry_out
+from vmt.runs.spec import DataSpec
 from vmt.train.progress import Progress
 
 QUEUE = stages([cell("Source-Only", "source_only", 2)])
@@ -130,5 +132,5 @@ def test_a_finished_run_without_checkpoints_does_not_begin_again(filled: Path, t
     before = {path: path.read_bytes() for path in run.iterdir() if path.is_file() and path.name != ".lock"}
     spec = read_run(run)
     with pytest.raises(InputError, match="has come to its end and has no checkpoint to go on from"):
-        execute(spec, load(spec.data), run, resume=True)
+        carry_out(Run.of(spec, load(spec.data)), run, resume=True)
     assert {path: path.read_bytes() for path in before} == before

@@ -18,7 +18,7 @@ from vmt.paper.pages import markdown, rows_of
 from vmt.paper.queue import Filled, Places, fill
 from vmt.paper.results import result_path
 from vmt.paper.tables import TABLES
-from vmt.runs.run import SUMMARY
+from vmt.runs.folder import SUMMARY
 
 CHANGES = {"batch_size": 4, "log_every": 1, "checkpoint_every": 1}
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from vmt.cli.own import load_own
 
 from tests.own_data import write_blobs
 from tests.report_runs import NAMES, fabricate, report, train, write_pictures
 from vmt.cli.main import main
-from vmt.cli.own import load_own
-from vmt.runs.run import execute, read_run
+from vmt.runs.folder import read_run
+from vmt.runs.run import Run, carry_out
+from vmt.runs.spec import load_data
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,7 @@ def test_an_unfinished_run_is_shown_from_its_checkpoint(runs: Path, tmp_path: Pa
 
 def test_a_run_interrupted_between_two_log_records_is_shown_from_its_checkpoint(runs: Path, tmp_path: Path) -> None:
     spec, run = read_run(runs / "mine"), tmp_path / "mine"
-    execute(spec, load_own(spec.data, print), run, budget=0.0)
+    carry_out(Run.of(spec, load_data(spec.data)), run, budget=0.0)
     (mine,) = report(tmp_path / "r.html", run, "--map", "pca")[1]["runs"]
     assert mine["origin"] == "the checkpoint at iteration 1"
 

@@ -13,13 +13,13 @@ import pytest
 
 import vmt
 from vmt.disk import write_atomically
-from vmt.runs.lock import InUse, claimed
+from vmt.runs.folder import InUse, folder_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from vmt.runs.lock import claimed
-with claimed(Path(sys.argv[1])):
+from vmt.runs.folder import folder_lock
+with folder_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -38,12 +38,12 @@ def holder(tmp_path: Path):
 def test_a_folder_has_one_writer_until_it_is_killed(holder: subprocess.Popen[str], tmp_path: Path) -> None:
     with (
         pytest.raises(InUse, match=f"{tmp_path} is being written to by process {holder.pid} on .*--out"),
-        claimed(tmp_path),
+        folder_lock(tmp_path),
     ):
         pass
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
-    with claimed(tmp_path), claimed(tmp_path / "." / ""):
+    with folder_lock(tmp_path), folder_lock(tmp_path / "." / ""):
         pass  # again by the same process
 
 
@@ -65,28 +65,28 @@ def test_training_refuses_a_folder_that_another_process_trains_in(
 
 
 def test_a_claim_ends_when_its_work_fails(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), claimed(tmp_path):
+    with pytest.raises(ZeroDivisionError), folder_lock(tmp_path):
         raise ZeroDivisionError
-    with claimed(tmp_path):
+    with folder_lock(tmp_path):
         pass
 
 
 def test_a_file_cannot_be_claimed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(vmt.InputError, match="is a file"), claimed(tmp_path / "file"):
+    with pytest.raises(vmt.InputError, match="is a file"), folder_lock(tmp_path / "file"):
         pass
 
 
 def test_a_folder_whose_checkpoints_could_not_be_opened_again(tmp_path: Path) -> None:
     folder = tmp_path / "caf\udce9"  # how Python has a byte that is no UTF-8
-    with pytest.raises(vmt.InputError, match="not UTF-8"), claimed(folder):
+    with pytest.raises(vmt.InputError, match="not UTF-8"), folder_lock(folder):
         pass
     assert not folder.exists()
 
 
 def test_no_folder_is_called_as_the_home_is_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # as in --out=~/run, which a shell leaves alone
-    with pytest.raises(vmt.InputError, match="begins with ~"), claimed(Path("~/run")):
+    with pytest.raises(vmt.InputError, match="begins with ~"), folder_lock(Path("~/run")):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -97,12 +97,12 @@ def test_a_folder_has_one_writer_among_the_threads_of_a_process(tmp_path: Path) 
 
     def second() -> None:
         try:
-            with claimed(tmp_path):
+            with folder_lock(tmp_path):
                 pass
         except InUse as error:
             refused.append(str(error))
 
-    with claimed(tmp_path):
+    with folder_lock(tmp_path):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join()

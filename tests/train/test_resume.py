@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from tests.own_data import start, write_blobs
 from vmt.cli.main import main
-from vmt.runs.run import read_run
+from vmt.runs.folder import read_run
 
 FLAGS = ["--iterations", 250, "--dirt-t", "--dirt-t-iterations", 150, "--interval", 40, "--log-every", 10]
 FLAGS += ["--evaluate-every", 25, "--checkpoint-every", 5, "--batch-size", 16, "--precision", "float32"]

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from vmt.cli.report import write_report
-from vmt.cli.train import load
 from vmt.disk import write_atomically
 from vmt.figures import draw_comparison
 from vmt.names import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS
+from vmt.runs.folder import CURVES, MODEL, SUMMARY, RunSpec
 from vmt.runs.recipes import Recipe, digits
-from vmt.runs.run import CURVES, MODEL, SUMMARY, DataSpec, RunSpec, execute
+from vmt.runs.run import Run, carry_out
+from vmt.runs.spec import DataSpec, load_data
 from vmt.train.interrupt import interruptible
 from vmt.train.log import LOG, read_log
 from vmt.train.progress import Progress
@@ -25,13 +26,14 @@ def run(arguments: argparse.Namespace) -> int:
     first = DIGITS_ITERATIONS if arguments.iterations is None else arguments.iterations
     refine = max(1, first * DIGITS_DIRT_T_ITERATIONS // DIGITS_ITERATIONS)
     data = DataSpec("digits")
-    task = load(data)
+    task = load_data(data)
     summaries = {}
     said: set[str] = set()
     with interruptible() as interrupted:
         for name, label in NAMES.items():
             recipe = with_lengths(digits(name, dirt_t=name == "vmt"), first, refine, arguments)
-            summaries[name] = execute(RunSpec(data, recipe), task, out / name, progress=Progress(label, said=said))
+            progress = Progress(label, said=said)
+            summaries[name] = carry_out(Run.of(RunSpec(data, recipe), task), out / name, progress=progress).summary
             if interrupted() or not summaries[name]["finished"]:
                 print(f"Interrupted; what was done is in {out}.")
                 return 130

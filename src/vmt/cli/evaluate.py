@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from vmt.cli.train import load as load_data
 from vmt.data.files.own import labelling_remedy, read_own
 from vmt.data.files.stream import to_value_range
 from vmt.errors import InputError
 from vmt.model import Model, load
 from vmt.names import FORMATS
-from vmt.runs.run import RUN, read_run
+from vmt.runs.folder import RUN, read_run
+from vmt.runs.spec import load_data
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmt.cli.predict import Tally, predictions
-from vmt.cli.train import load as load_data
 from vmt.data.files.stream import InputSpec, SampleBatch, Unreadable, expand_inputs, stream_samples
 from vmt.data.preprocess import BYTES
 from vmt.errors import InputError
 from vmt.export import Parity, export, input_of
 from vmt.model import Model, load
 from vmt.names import MOST_CHECKED, ONNX
-from vmt.runs.run import RUN, read_run
+from vmt.runs.folder import RUN, read_run
+from vmt.runs.spec import load_data
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vmt.cli.train import load
 from vmt.device import torch_device
 from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError, counted
@@ -15,7 +14,8 @@ from vmt.paper.pages import markdown, pages, rows_of
 from vmt.paper.queue import Filled, Places, fill, fill_together, side_by_side
 from vmt.paper.results import is_done
 from vmt.paper.tables import TABLES, find_table
-from vmt.runs.run import RUN
+from vmt.runs.folder import RUN
+from vmt.runs.spec import load_data
 from vmt.train.progress import STDERR
 
 GET_DATA = "vmt data download mnist svhn --data DATA fetches the sets of most of them"
@@ -74,13 +74,13 @@ def fill_queue(queue: list[Stage], places: Places, budget: float | None, changes
     device = torch_device(changes["device"])
     on_gpu = device.type == "cuda"
     if places.at_once == 1 and not on_gpu:
-        return fill(queue, load, places, budget, changes, to_stderr)
+        return fill(queue, load_data, places, budget, changes, to_stderr)
     # By name: a worker that finds no GPU, after another has failed there, must not go on with its run on the CPU.
     changes = {**changes, "device": str(device)}
     # A GPU that fails is lost to the process that uses it, so there it is always another one than this.
     if on_gpu and places.at_once > 1 and not side_by_side():
         to_stderr("NVIDIA's MPS does not run, so runs on one GPU take turns: nvidia-cuda-mps-control -d starts it.")
-    return fill_together(queue, load, places, budget, changes, to_stderr)
+    return fill_together(queue, load_data, places, budget, changes, to_stderr)
 
 
 def show_table(arguments: argparse.Namespace) -> int:

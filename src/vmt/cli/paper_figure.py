@@ -5,14 +5,13 @@ import json
 from pathlib import Path
 
 from vmt.cli.paper import to_stderr as say
-from vmt.cli.train import load
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError
 from vmt.paper.tables import M2S
 from vmt.runs.environment import environment
-from vmt.runs.run import DataSpec
+from vmt.runs.spec import DataSpec, load_data
 
 # Samples of each test set, or pairs, that are done in a few minutes on a CPU and on a GPU.
 SAMPLES = {"tsne": (500, 500), "gradient-norms": (50, 2000), "accuracy-over-time": (0, 0)}
@@ -81,7 +80,7 @@ def samples_of(arguments: argparse.Namespace) -> Task:
             f"{arguments.figure} looks at MNIST and SVHN: give their folder with --data (vmt data download mnist svhn "
             "--data DATA fetches them)."
         )
-    return load(DataSpec(M2S, arguments.data))
+    return load_data(DataSpec(M2S, arguments.data))
 
 
 def samples(arguments: argparse.Namespace) -> int:

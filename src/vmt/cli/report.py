@@ -8,11 +8,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from vmt.cli.train import load
 from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
 from vmt.report import Options, gather, render
 from vmt.report.page import GENERATOR
+from vmt.runs.spec import load_data
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 def write_report(runs: list[Path], out: Path, **options: Any) -> dict[str, Any]:
     """Gather, render, write; returns what was gathered."""
     with Bar() as bar:
-        data = gather(runs, load, Options(**options), bar)
+        data = gather(runs, load_data, Options(**options), bar)
     write_atomically(out, render(data).encode())
     return data
 

@@ -28,6 +28,12 @@ class Task:
     preprocess: Preprocess
     target_labelled: Domain | None = None  # the part of the target whose labels may be trained on
 
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample as the network sees it: (features,) or (channels, height, width)."""
+        preprocess = self.preprocess
+        return (preprocess.channels,) if preprocess.size is None else (preprocess.channels, *preprocess.size)
+
     def to(self, device: torch.device | str) -> "Task":
         moved: dict[str, Any] = {name: p.to(device) for name, p in vars(self).items() if isinstance(p, Domain)}
         return replace(self, **moved)

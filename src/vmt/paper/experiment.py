@@ -6,8 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from vmt.errors import InputError
-from vmt.runs.recipes import Recipe, paper
-from vmt.runs.settings import changed
+from vmt.runs.recipes import Recipe, paper, with_settings
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Experiment:
         return (self.method, "dirt_t") if self.dirt_t else (self.method,)
 
     def recipe(self, seed: int) -> Recipe:
-        recipe = changed(paper(self.task, self.method, self.instance_norm, self.dirt_t), self.changes)
+        recipe = with_settings(paper(self.task, self.method, self.instance_norm, self.dirt_t), self.changes)
         return replace(recipe, config=replace(recipe.config, seed=seed))
 
 

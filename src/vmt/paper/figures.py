@@ -23,7 +23,7 @@ from vmt.nets.staged import Staged
 from vmt.paper.experiment import Experiment
 from vmt.paper.results import at_once, results_of
 from vmt.paper.tables import M2S, VARIANTS, WARM, WITHOUT
-from vmt.runs.run import MODEL
+from vmt.runs.folder import MODEL
 
 LAMBDAS = tuple(i / 10 for i in range(11))
 # Each sample keeps the activations of a forward pass until all classes have been differentiated.

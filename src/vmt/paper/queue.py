@@ -24,8 +24,9 @@ from vmt.device import torch_device
 from vmt.errors import InputError, counted, gave_up, refused
 from vmt.paper.experiment import Stage
 from vmt.paper.results import is_done, write_result
-from vmt.runs.lock import InUse, claimed
-from vmt.runs.run import RUN, SUMMARY, DataSpec, RunSpec, execute, read_run
+from vmt.runs.folder import RUN, SUMMARY, InUse, RunSpec, folder_lock, read_run
+from vmt.runs.run import Run, carry_out
+from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import checkpoints
 from vmt.train.interrupt import handled, interruptible
 from vmt.train.loop import CHECKPOINTS
@@ -99,12 +100,12 @@ def fill(
                     tasks = {}  # the set before makes room first
                     tasks[spec.name] = load(spec)
                 at_fault = stage.run
-                with claimed(places.runs / stage.run):
+                with folder_lock(places.runs / stage.run):
                     if is_done(places.results, stage):
                         continue  # since the look above
                     say(f"[{wanted - len(left) + 1}/{wanted}] {stage}")
                     task = tasks[spec.name]
-                    got_there = carry_out(stage, spec, task, places, seconds, changes, say, new_progress)
+                    got_there = reach_stage(stage, spec, task, places, seconds, changes, say, new_progress)
             except InUse:
                 busy.add(stage.run)
                 continue
@@ -126,7 +127,7 @@ def still_missing(left: Sequence[Stage]) -> str:
     return f"{counted(len(left), 'stage')} {'is' if len(left) == 1 else 'are'} missing. The same command goes on."
 
 
-def carry_out(
+def reach_stage(
     stage: Stage,
     data: DataSpec,
     task: Task,
@@ -155,7 +156,7 @@ def carry_out(
             say(f"There is no run in {folder}: beginning with {stage.experiment.phases[0]}.")
     spec = RunSpec(data, replace(recipe, config=replace(recipe.config, **changes)))
     progress = new_progress(f"{stage.run} {stage.phase}")
-    summary = execute(spec, task, folder, resume, progress, budget, until=stage.phase)
+    summary = carry_out(Run.of(spec, task), folder, resume, progress, budget, until=stage.phase).summary
     progress.close()
     write_result(places.results, stage, summary, folder, task, places.at_once, spec.recipe.config.device)
     say(sentence(stage, summary, tidy(folder, summary["finished"])))

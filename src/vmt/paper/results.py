@@ -12,7 +12,7 @@ from vmt.errors import InputError
 from vmt.methods.nouns import Phase
 from vmt.paper.experiment import Experiment, Stage
 from vmt.runs.environment import environment
-from vmt.runs.run import RUN, read_run
+from vmt.runs.folder import RUN, read_run
 from vmt.train.log import LOG, read_log
 
 

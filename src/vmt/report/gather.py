@@ -16,7 +16,7 @@ from vmt.report.signs import signs_of
 from vmt.report.study import Options, Watcher, study
 from vmt.report.verdict import accuracy_of, against, judge_all, judge_run
 from vmt.runs.record import Record, find_runs, in_order, names_of, read_record, status_of
-from vmt.runs.run import DataSpec
+from vmt.runs.spec import DataSpec
 
 
 def shares_of(run: Record, counted: Mapping[str, Any] | None) -> dict[str, Any] | None:

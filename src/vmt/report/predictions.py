@@ -15,8 +15,8 @@ from vmt.errors import InputError
 from vmt.model import agreed, load
 from vmt.nets.factory import NetSpec, factory_name
 from vmt.nets.staged import Staged
+from vmt.runs.folder import MODEL
 from vmt.runs.record import Record
-from vmt.runs.run import MODEL
 from vmt.step.context import predictor_of, sample_shape
 from vmt.step.state import build_state
 from vmt.train.checkpoint import load_latest

@@ -14,7 +14,7 @@ from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.report.pictures import Indices, drawn, extremes, sheet_of
 from vmt.report.predictions import Seen, flat_map, look, mixing, trained_network
-from vmt.runs.environment import fingerprint
+from vmt.runs.environment import data_fingerprint
 from vmt.runs.record import Record
 from vmt.train.loop import largest_class
 
@@ -82,7 +82,7 @@ def study(
     about = {
         "classes": list(task.classes),
         "images": task.source.is_images,
-        "fingerprint": fingerprint(task),
+        "fingerprint": data_fingerprint(task),
         "target_samples": len(target),
         "target_name": target.name,
         "source_name": task.source.name,

@@ -46,7 +46,7 @@ def commit(package: Path = Path(vmt.__file__).parent) -> str | None:
         return os.environ.get("VMT_COMMIT")
 
 
-def fingerprint(task: Task) -> str:
+def data_fingerprint(task: Task) -> str:
     """A digest of every sample and label of a task, to notice when the data change under a run."""
     digest = hashlib.blake2b(digest_size=16)
     for domain in (task.source, task.target, task.source_test, task.target_test, task.target_labelled):

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from vmt.errors import InputError, counted
 from vmt.evaluate.probe import standing
+from vmt.runs.folder import BEST, MODEL
 from vmt.runs.record import read_record
-from vmt.runs.run import BEST, MODEL
 from vmt.validators import VALIDATORS
 
 

@@ -1,39 +1,44 @@
-"""The paper's experiments, and the settings of the embedded task, as functions that return what to run.
-
-A recipe names the network, the method's weights and the lengths of its phases. The command line starts from it and
-changes what is asked for.
+"""Recipes: what a run trains, and how. A recipe for each of the paper's experiments, for the embedded task and for your
+own data, and changing single settings of one.
 """
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from vmt import methods
 from vmt.device import torch_device
-from vmt.errors import InputError
-from vmt.methods.nouns import Adam, Method, decay_for
-from vmt.names import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS
+from vmt.errors import InputError, whole
+from vmt.methods.nouns import Adam, Average, Method, decay_for
+from vmt.nets.registry import CNN, NETS
+from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
+
+if TYPE_CHECKING:
+    from vmt.data.task import Task
 
 WEIGHTS = ("lambda_d", "lambda_s", "lambda_t", "lambda_mix_t", "beta", "target labels")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method with its settings, the network it trains and how the run is carried out."""
+    """A method with its settings, the network that it trains and how the run is carried out."""
 
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the method's function; ``lr`` sets Adam's learning rate, ``decay`` that of the weight average."""
     dirt_t: Mapping[str, Any] | None = None
-    """Arguments of :func:`vmt.methods.dirt_t` to go on with, or None."""
+    """Arguments of :func:`vmt.methods.dirt_t`, which refines the model afterwards, or None."""
     net: str = "small"
     net_options: Mapping[str, Any] = field(default_factory=dict)
     config: Config = field(default_factory=Config)
     target_labels: float | None = None
-    """The weight of the cross-entropy on known target labels, or None, which leaves them unseen."""
+    """Weight of the cross-entropy on known target labels; None leaves those labels unseen."""
 
     def build(self) -> Method:
         """The method as a value."""
@@ -57,8 +62,11 @@ class Recipe:
         return method if decay is None else method.with_decay(decay)
 
 
+# --- The paper's experiments ---
+
+
 @dataclass(frozen=True)
-class Weights:
+class PaperWeights:
     """A row of the table of hyperparameters in the paper's appendix."""
 
     lambda_d: float
@@ -68,21 +76,21 @@ class Weights:
     net: str = "small"
     interval: int = 5_000
     lambda_mix_t: float | None = None
-    """The weight of L_m(target), where it is not λ_t."""
+    """The weight of L_m(target) where it differs from λ_t."""
 
 
 # The tasks whose weights are the same with and without instance-normalised input.
-EITHER = {
-    "svhn-mnist": Weights(0.01, 0.0, 0.1, 0.01),
-    "mnist-mnistm": Weights(0.01, 0.0, 0.01, 0.01, interval=500, lambda_mix_t=1e-3),
-    "syn-svhn": Weights(0.01, 1.0, 1.0, 1.0),
-    "cifar-stl": Weights(0.0, 1.0, 0.1, 0.01, net="large"),
-    "stl-cifar": Weights(0.0, 0.0, 0.1, 0.01, net="large"),
+SAME_WITH_AND_WITHOUT_NORM = {
+    "svhn-mnist": PaperWeights(0.01, 0.0, 0.1, 0.01),
+    "mnist-mnistm": PaperWeights(0.01, 0.0, 0.01, 0.01, interval=500, lambda_mix_t=1e-3),
+    "syn-svhn": PaperWeights(0.01, 1.0, 1.0, 1.0),
+    "cifar-stl": PaperWeights(0.0, 1.0, 0.1, 0.01, net="large"),
+    "stl-cifar": PaperWeights(0.0, 0.0, 0.1, 0.01, net="large"),
 }
-PAPER: dict[tuple[str, bool], Weights] = {
-    ("mnist-svhn", True): Weights(0.01, 1.0, 0.06, 0.01),
-    ("mnist-svhn", False): Weights(0.01, 1.0, 0.01, 0.001),
-    **{(task, norm): weights for task, weights in EITHER.items() for norm in (True, False)},
+PAPER: dict[tuple[str, bool], PaperWeights] = {
+    ("mnist-svhn", True): PaperWeights(0.01, 1.0, 0.06, 0.01),
+    ("mnist-svhn", False): PaperWeights(0.01, 1.0, 0.01, 0.001),
+    **{(task, norm): weights for task, weights in SAME_WITH_AND_WITHOUT_NORM.items() for norm in (True, False)},
 }
 
 
@@ -97,7 +105,7 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
         lambda_t = 0.01  # VADA collapses at VMT's 0.06
         settings["entropy"] = instance_norm
     if method == "dann":
-        settings["lambda_d"] = 0.01  # VMT's 0 on CIFAR ↔ STL would leave nothing of DANN
+        settings["lambda_d"] = 0.01  # with VMT's 0 on CIFAR ↔ STL, nothing of DANN would be left
     settings["lambda_t"] = lambda_t
     if weights.lambda_mix_t is not None:
         settings["lambda_mix_t"] = weights.lambda_mix_t
@@ -111,8 +119,15 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
     return Recipe(method, taken(method, settings), refine, weights.net, {"instance_norm": instance_norm})
 
 
+# --- The embedded task ---
+
+DIGITS_ITERATIONS, DIGITS_DIRT_T_ITERATIONS = 500, 250
+# Chosen on the validation part of the handwriting, which no reported number uses.
+DIGITS_LR, DIGITS_DECAY, DIGITS_LAMBDA_T, DIGITS_RADIUS = 3e-3, 0.99, 1.0, 1.75
+
+
 def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
-    """The embedded task on a thin network: about a minute on two cores."""
+    """The embedded task with a thin network: about a minute on two cores."""
     weights = {"lambda_d": 0.01, "lambda_s": 1.0, "lambda_t": DIGITS_LAMBDA_T, "radius": DIGITS_RADIUS}
     settings = {"lr": DIGITS_LR, "decay": DIGITS_DECAY, "iterations": DIGITS_ITERATIONS} | taken(method, weights)
     refine: dict[str, Any] | None = None
@@ -126,43 +141,29 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
         }
         if method != "vmt":
             refine["mix"] = None
-    every = Config(log_every=20, evaluate_every=50, checkpoint_every=100, validate_samples=300)
-    return Recipe(method, settings, refine, "tiny", {}, every)
+    config = Config(log_every=20, evaluate_every=50, checkpoint_every=100, validate_samples=300)
+    return Recipe(method, settings, refine, "tiny", {}, config)
 
 
-# Chosen on the validation part of the handwriting, which no reported number uses.
-DIGITS_LR, DIGITS_DECAY, DIGITS_LAMBDA_T, DIGITS_RADIUS = 3e-3, 0.99, 1.0, 1.75
+# --- Your own data ---
 
-
-def taken(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some settings that a method takes."""
-    takes = inspect.signature(methods.named(method)).parameters
-    return {name: value for name, value in settings.items() if name in takes}
-
-
-def with_settings(recipe: Recipe, settings: Mapping[str, Any], dirt_t: Mapping[str, Any]) -> Recipe:
-    """A recipe with some arguments of its method, or of DIRT-T, replaced."""
-    refine = None if recipe.dirt_t is None else {**recipe.dirt_t, **dirt_t}
-    return replace(recipe, settings={**recipe.settings, **settings}, dirt_t=refine)
-
+CNNS = [name for name, (build, _) in NETS.items() if build == CNN]
 
 LONGEST = 5_000
-# At least so many iterations, and so many times through the data, up to the longest. For images on a CPU a few minutes'
-# worth of a thin network, with a faster rate.
+# At least so many iterations, or so many epochs if that is more, up to the longest. Images on a CPU get a thin network
+# with a higher learning rate, for a few minutes.
 VECTOR_ITERATIONS, CPU_ITERATIONS, EPOCHS = 1_000, 600, 5
-# The paper's, for 3×32×32 values in [-1, 1]: its change per value serves images of any size.
+# The paper's radius for 3×32×32 values in [-1, 1]; scaled so that the change per value is the same for other sizes.
 RADIUS, VALUES = 3.5, 3072
-# Per value, for vectors of unit variance.
+# Radius per value for vectors of unit variance.
 VECTOR_RADIUS = 0.3
-# The share of a run in which λ_t grows: the domains are to meet before clusters are sharpened.
+# The share of the run over which λ_t grows, so that the domains are aligned before clusters are sharpened.
 WARM_UP = 0.125
-# What a method may take of these.
-DEFAULT_WEIGHTS = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius")
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """Settings for samples of one kind."""
+    """The settings chosen for one kind of samples."""
 
     net: str
     lambda_d: float
@@ -174,8 +175,9 @@ class Defaults:
     iterations: int
 
     def recipe(self, method: str = "vmt", dirt_t: bool = False) -> Recipe:
-        """A method with those of them that it takes, and DIRT-T after it if asked for, as long as the method."""
-        settings = taken(method, {name: getattr(self, name) for name in DEFAULT_WEIGHTS})
+        """A method with the settings that it takes and, if ``dirt_t``, as many iterations of DIRT-T after it."""
+        weights = {name: getattr(self, name) for name in ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius")}
+        settings = taken(method, weights)
         settings |= {"iterations": self.iterations, "lr": self.lr, "decay": decay_for(self.iterations)}
         refine: dict[str, Any] | None = None
         if dirt_t:
@@ -184,20 +186,11 @@ class Defaults:
         return Recipe(method, settings, refine, self.net)
 
 
-def interval_for(iterations: int) -> int:
-    """How long a teacher of DIRT-T stays: ten of them in a phase."""
-    return max(1, iterations // 10)
-
-
-def looks_for(iterations: int) -> int:
-    """Iterations between two evaluations: six in a run, and more in a long one."""
-    return max(1, min(500, iterations // 6))
-
-
 def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> Defaults:
-    """Settings for samples of a shape, (features,) or (channels, height, width), of which a domain has so many.
+    """Settings for samples of shape (features,) or (channels, height, width); ``samples`` is the size of a domain.
 
-    Those of vectors were chosen on small tasks made for it (docs/own-data.md); the weights for images are the paper's.
+    The settings for vectors were chosen on small tasks made for that purpose (docs/own-data.md); the weights for images
+    are the paper's.
 
     >>> chosen = defaults_for((9,), samples=20_000)
     >>> chosen.net, chosen.lambda_t, round(chosen.radius, 3), chosen.iterations
@@ -214,3 +207,145 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> De
     if torch_device(device).type == "cpu":
         return Defaults("tiny", 1e-2, 1.0, 1e-2, WARM_UP, radius, 3e-3, length(CPU_ITERATIONS))
     return Defaults("small", 1e-2, 1.0, 1e-2, WARM_UP, radius, 1e-3, LONGEST)
+
+
+def own_recipe(
+    task: "Task", method: str = "vmt", dirt_t: bool = False, device: str = "auto", iterations: int | None = None
+) -> Recipe:
+    """The recipe for data that no other recipe is for, and for a run of this length."""
+    chosen = defaults_for(task.sample_shape, max(len(task.source), len(task.target)), device)
+    chosen = chosen if iterations is None else replace(chosen, iterations=whole(iterations, "iterations"))
+    return chosen.recipe(method, dirt_t)
+
+
+def recipe_for(data: DataSpec, task: "Task", asked: Mapping[str, Any], dirt_t: bool, device: str) -> Recipe:
+    """The recipe of ``vmt train``: that of the task, or of your own data, with the settings that were asked for."""
+    asked = dict(asked)
+    method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
+    if data.task == "digits":
+        recipe = digits(method, dirt_t)
+    elif data.task is not None and (data.task, True) in PAPER:
+        recipe = paper(data.task, method, instance_norm is not False and net in (None, *CNNS), dirt_t)
+    else:
+        recipe = own_recipe(task, method, dirt_t, device, asked.get("iterations"))
+        every = evaluations_for(recipe.settings["iterations"])
+        # A second thread hardly helps so thin a network, and on a busy machine it makes a run several times slower.
+        threads = 1 if recipe.net == "tiny" else 0
+        recipe = replace(recipe, config=Config(evaluate_every=every, checkpoint_every=every, threads=threads))
+    if net is not None:
+        recipe = replace(recipe, net=net)
+    if recipe.net not in CNNS:
+        if instance_norm:
+            raise InputError(f"--instance-norm is for the networks {', '.join(CNNS)}, not {recipe.net}: leave it out.")
+        recipe = replace(recipe, net_options={})
+    elif instance_norm is not None:
+        recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
+    if "iterations" in asked and "decay" not in asked:
+        # Otherwise a short run would end with an average of its first weights.
+        asked["decay"] = decay_for(asked["iterations"])
+    return with_settings(recipe, asked, lambda name: "--" + name.replace("_", "-"), "--dirt-t")
+
+
+def interval_for(iterations: int) -> int:
+    """Iterations that DIRT-T keeps a teacher: ten teachers in a phase."""
+    return max(1, iterations // 10)
+
+
+def evaluations_for(iterations: int) -> int:
+    """Iterations between two evaluations: six evaluations in a run, more in a long one."""
+    return max(1, min(500, iterations // 6))
+
+
+# --- Changing settings ---
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, Any]:
+    """The names that a function takes, and their defaults."""
+    return {name: each.default for name, each in inspect.signature(function).parameters.items()}
+
+
+def taken(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a method takes."""
+    takes = parameters(methods.named(method))
+    return {name: value for name, value in settings.items() if name in takes}
+
+
+# Recipe.build makes an optimiser and a weight average of these, for every method.
+COMMON = {"lr": Adam.lr, "decay": Average.decay}
+# The settings of DIRT-T alone, and what its function calls them. It takes the others over from the method before it.
+OF_DIRT_T = {"beta": "beta", "interval": "interval", "dirt_t_iterations": "iterations"}
+
+
+def settings_of(method: str) -> dict[str, Any]:
+    """The settings that a method takes, and their defaults."""
+    return {name: value for name, value in parameters(methods.named(method)).items() if name != "optimiser"} | COMMON
+
+
+def settings_of_dirt_t() -> dict[str, Any]:
+    """The settings that only DIRT-T takes, and their defaults."""
+    return {name: parameters(methods.dirt_t)[own] for name, own in OF_DIRT_T.items()}
+
+
+def every_setting() -> set[str]:
+    """The names of all settings of all methods."""
+    return {name for method in methods.METHODS for name in settings_of(method)} | OF_DIRT_T.keys()
+
+
+def with_settings(
+    recipe: Recipe, asked: Mapping[str, Any], written: Callable[[str], str] = str, add: str = "dirt_t=True"
+) -> Recipe:
+    """A recipe with some settings replaced. A setting that it cannot use raises an InputError, in which ``written(name)``
+    is how the user writes a setting and ``add`` how DIRT-T is asked for.
+
+    >>> recipe = defaults_for((9,), samples=100).recipe("vmt", dirt_t=True)
+    >>> with_settings(recipe, {"lambda_t": 0.1, "dirt_t_iterations": 50}).dirt_t["interval"]
+    5
+    """
+    takes, refine = settings_of(recipe.method), recipe.dirt_t
+    shared = parameters(methods.dirt_t).keys() - {"base", *OF_DIRT_T.values()}
+    known = takes | parameters(methods.dirt_t) | settings_of_dirt_t()
+    for name in asked:
+        if name in OF_DIRT_T and refine is None:
+            raise InputError(f"{written(name)} is a setting of DIRT-T: add {add}.")
+        if name not in takes and (refine is None or name not in shared | OF_DIRT_T.keys()):
+            raise InputError(
+                f"the method {recipe.method} has no setting {written(name)}, other methods do: leave it out."
+            )
+    given = {name: _as_type_of(known[name], value, written(name)) for name, value in asked.items()}
+    if refine is not None:
+        own = {OF_DIRT_T.get(name, name): value for name, value in given.items() if name in shared | OF_DIRT_T.keys()}
+        refine = {**refine, **own, **_interval_for_length(refine, own)}
+    settings = {**recipe.settings, **{name: value for name, value in given.items() if name in takes}}
+    return replace(recipe, settings=settings, dirt_t=refine)
+
+
+def _interval_for_length(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, int]:
+    """Keep the number of DIRT-T's teachers when its length changes, unless the interval is asked for as well.
+
+    The paper's recipes leave the length to the method and keep their interval whatever the length.
+    """
+    if "iterations" not in asked or "interval" in asked or "iterations" not in before:
+        return {}
+    if before["interval"] == interval_for(before["iterations"]):  # also where that was rounded up to one
+        return {"interval": interval_for(asked["iterations"])}
+    teachers = max(1, round(before["iterations"] / before["interval"]))
+    return {"interval": max(1, asked["iterations"] // teachers)}
+
+
+def _as_type_of(default: Any, value: Any, name: str) -> Any:
+    """A value of the default's type, NumPy's numbers as Python's own; a schedule may stand for a number."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool | np.bool_):
+            raise InputError(f"{name} is {value!r}: give True or False.")
+        return bool(value)
+    if isinstance(default, int):
+        return whole(value, name)
+    if isinstance(default, str):
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"{name} is {value!r}: give a string.")
+        return value
+    if callable(value) or (value is None and default is None):
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputError(f"{name} is {value!r}: give a number.")
+    return float(value)

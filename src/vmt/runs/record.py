@@ -10,7 +10,7 @@ from typing import Any
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import Judgement
 from vmt.methods.nouns import Method
-from vmt.runs.run import RUN, SUMMARY, RunSpec, read_run
+from vmt.runs.folder import RUN, SUMMARY, RunSpec, read_run
 from vmt.step.plan import trains_on
 from vmt.train.checkpoint import Notes
 from vmt.train.collapse import Watch

@@ -1,31 +1,34 @@
-"""A run on disk: what was asked for, what came of it, and how to go on with it.
+"""Runs: the one way from samples, a method and a network to a trained, recorded model.
 
-A run folder holds ``run.json`` (task, recipe, environment), ``log.jsonl``, ``checkpoints/``, and, once it is finished,
-``model.safetensors``, ``curves.png`` and ``summary.json``. A run of several phases also keeps the model that each but
-the last ended with, as ``model_PHASE.safetensors``. With ``Config.keep_best`` there is also the best
-model by that validator, ``model_best.safetensors``. ``.lock`` is locked while a process writes to the folder.
+``vmt train``, ``vmt.adapt`` and the scikit-learn estimator all make a :class:`Run` and call :func:`carry_out`.
 """
 
 import copy
-import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from vmt import methods
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError, gave_up
 from vmt.figures import draw_curves
+from vmt.methods.nouns import Method
 from vmt.model import Model
-from vmt.nets.factory import NetSpec
+from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.staged import Staged
-from vmt.runs.environment import environment, fingerprint
-from vmt.runs.lock import claimed
-from vmt.runs.recipes import Recipe
-from vmt.step.context import sample_shape
+from vmt.runs import folder as run_folder
+from vmt.runs.environment import data_fingerprint, environment
+from vmt.runs.folder import AS_A_VALUE, BEST, CURVES, MODEL, RUN, SUMMARY, RunSpec, folder_lock
+from vmt.runs.recipes import Recipe, evaluations_for, own_recipe, with_settings
+from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import checkpoints
 from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
@@ -33,209 +36,193 @@ from vmt.train.log import LOG, record_writer
 from vmt.train.loop import CHECKPOINTS, Outcome, train
 from vmt.train.progress import Progress
 
-RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
-BEST = "model_best.safetensors"
-CHECKSUM = "sha256"
-ADAPT = "adapt.json"  # what vmt.adapt keeps in the place of run.json: its data may lie nowhere
-
 
 @dataclass(frozen=True)
-class DataSpec:
-    """Where the samples come from: a named task, or files of one's own."""
+class Run:
+    """Everything that a run needs: samples, method, network and how to carry it out."""
 
-    task: str | None = None
-    data: str | None = None
-    source: str | None = None
-    target: str | None = None
-    target_test: str | None = None
-    label: str | None = None
-    image_size: list[int] | None = None
-    channels: int | None = None
-    use_target_labels: float | None = None
+    task: Task
+    method: Method
+    net: NetSpec
+    build: Callable[[], Staged]
+    """Builds the network that ``net`` describes."""
+    recipe: Recipe
+    """What is recorded of method, network and config."""
+    data: DataSpec
 
     @property
-    def name(self) -> str:
-        return self.task or "own data"
+    def config(self) -> Config:
+        return self.recipe.config
+
+    @classmethod
+    def of(cls, spec: RunSpec, task: Task) -> "Run":
+        """The run that a spec describes, on its samples."""
+        recipe = spec.recipe
+        net = NetSpec(recipe.net, task.sample_shape, len(task.classes), recipe.net_options)
+        return cls(task, recipe.build(), net, net.build, recipe, spec.data)
+
+
+def make_run(
+    task: Task,
+    method: Method | str,
+    *,
+    dirt_t: bool,
+    asked: Mapping[str, Any],
+    iterations: int | None,
+    target_labels: float | None,
+    net: str | Callable[..., nn.Module] | None,
+    net_options: Mapping[str, Any] | None,
+    config: Config,
+    evaluate_often: bool = False,
+    data: DataSpec | None = None,
+) -> Run:
+    """The run of a method, by its name or as a value, on samples that no other recipe is for."""
+    if isinstance(method, str):
+        recipe = with_settings(own_recipe(task, method, dirt_t, config.device, iterations), asked)
+        recipe = replace(recipe, target_labels=target_labels)
+        method = recipe.build()
+    else:
+        recipe = own_recipe(task, device=config.device)  # for its network alone
+        method = method.with_iterations(iterations)
+        if target_labels is not None:
+            method = methods.with_target_labels(method, target_labels)
+        recipe = Recipe(method.name + AS_A_VALUE, net=recipe.net, target_labels=target_labels)
+    spec, build = network_of(net or recipe.net, task.sample_shape, len(task.classes), net_options)
+    if evaluate_often:  # the usual interval would leave a short run with one model to choose from
+        config = replace(config, evaluate_every=evaluations_for(method.phases[0].iterations))
+    recipe = replace(recipe, net=spec.name, net_options=spec.options, config=config)
+    return Run(task, method, spec, build, recipe, data or DataSpec())
 
 
 @dataclass(frozen=True)
-class RunSpec:
-    """A run as asked for."""
+class Result:
+    """What a run ends with."""
 
-    data: DataSpec
-    recipe: Recipe
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
-        recipe = dict(values["recipe"])
-        recipe["config"] = Config(**recipe["config"])
-        return cls(DataSpec(**values["data"]), Recipe(**recipe))
+    model: Model
+    """The model at the end of the run."""
+    best: Model | None
+    """The best model by ``Config.keep_best``, if one was kept."""
+    outcome: Outcome
+    summary: dict[str, Any]
 
 
-def execute(
-    spec: RunSpec,
-    task: Task,
-    out: Path,
+def carry_out(
+    run: Run,
+    folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     budget: float | None = None,
     until: str | None = None,
-) -> dict[str, Any]:
-    """Carry out a run on its task, in a folder, and return its summary. ``budget`` is in seconds; ``until`` names the
-    phase after which to stop; either way it can be gone on with."""
-    method = spec.recipe.build()
-    if spec.recipe.config.tensorboard:
-        record_writer()  # refuses before anything is written
-    net = NetSpec(spec.recipe.net, sample_shape(task), len(task.classes), spec.recipe.net_options)
-    net.build()  # a network that cannot be built is refused before anything is written, and so is a missing device
-    torch_device(spec.recipe.config.device)
-    print_of_data = fingerprint(task)
+) -> Result:
+    """Carry out a run and, with ``folder``, record it there.
 
-    def save_model(network: Staged, path: Path, about: dict[str, Any]) -> None:
-        Model(network, net, task.preprocess, task.classes, about, task.source.features).save(path)
-
-    def phase_ended(phase: str, network: Staged) -> None:
-        if phase != method.phases[-1].name:
-            # A copy: a model is put into evaluation mode, and training goes on with this one.
-            save_model(copy.deepcopy(network), out / f"model_{phase}.safetensors", {"run": str(out), "phase": phase})
-
-    config = spec.recipe.config
-    with interruptible(), claimed(out):  # a polite kill while the results are written waits
-        if resume:
-            check_same_data(out, print_of_data)
-            check_not_over(out)
-        else:
-            made = environment(config.device)
-            known = {"fingerprint": print_of_data, "environment": made, "begun_in": str(Path.cwd())}
-            start_folder(out, {**spec.to_dict(), **known})
+    With ``resume`` the run in the folder is continued from its last checkpoint. The run stops early, with a checkpoint to
+    resume from, after ``budget`` seconds, at the end of the phase ``until``, and on Ctrl-C or ``kill``.
+    """
+    config = run.config
+    torch_device(config.device)
+    if folder is not None:  # whatever can be refused is refused before anything is written
+        if config.tensorboard:
+            record_writer()
+        if run.net.name != OWN_MODULE:
+            run.build()
+    # A kill while the results are written waits until they are.
+    with interruptible(), nullcontext() if folder is None else folder_lock(folder):
+        if folder is not None:
+            _start_or_resume(run, folder, resume)
         try:
-            outcome = train(task, method, net.build, config, out, resume, progress, budget, until, phase_ended)
+            outcome = train(
+                run.task,
+                run.method,
+                run.build,
+                config,
+                folder,
+                resume,
+                progress,
+                budget,
+                until,
+                None if folder is None else lambda phase, network: _save_phase(run, folder, phase, network),
+            )
         except InputError:
-            if not resume and not (out / LOG).exists():
-                (out / RUN).unlink()  # refused before its first step, so that the folder is free for another try
+            if folder is not None and not resume and not (folder / LOG).exists():
+                (folder / RUN).unlink()  # refused before its first step: the folder is free for another try
             raise
         except RuntimeError as error:
-            if gave_up(error) is not None and checkpoints(out / CHECKPOINTS):
-                error.add_note(f"{out} goes on from its newest checkpoint with --resume {out}")
+            if folder is not None and gave_up(error) is not None and checkpoints(folder / CHECKPOINTS):
+                error.add_note(f"the run in {folder} can be resumed from its last checkpoint (--resume {folder})")
             raise
-        summary = summarise(spec, outcome, out)
-        if outcome.finished or outcome.given_up:
-            about = {name: value for name, value in summary.items() if name != "clock"}
-            save_model(outcome.network, out / MODEL, about)
-            if outcome.best is not None:
-                save_model(outcome.best, out / BEST, about)
-            draw_curves(outcome.records, out / CURVES, title=f"{method.name} on {task.name}")
-            write_atomically(out / SUMMARY, json.dumps(summary, indent=1).encode())
-    return summary
+        summary = summarise(run, outcome, folder)
+        about = {name: value for name, value in summary.items() if name != "clock"}
+        best = None if outcome.best is None else _model(run, outcome.best, about)
+        result = Result(_model(run, outcome.network, about), best, outcome, summary)
+        if folder is not None and (outcome.finished or outcome.given_up):
+            result.model.save(folder / MODEL)
+            if best is not None:
+                best.save(folder / BEST)
+            draw_curves(outcome.records, folder / CURVES, title=f"{run.method.name} on {run.task.name}")
+            write_atomically(folder / SUMMARY, json.dumps(summary, indent=1).encode())
+    return result
 
 
-def summarise(spec: RunSpec, outcome: Outcome, out: Path) -> dict[str, Any]:
+def _start_or_resume(run: Run, folder: Path, resume: bool) -> None:
+    fingerprint = data_fingerprint(run.task)
+    identity = run_folder.identity_of(fingerprint, run.method, run.net, run.config)
+    record = {
+        **RunSpec(run.data, run.recipe).to_dict(),
+        "fingerprint": fingerprint,
+        "identity": identity,
+        "environment": environment(run.config.device),
+        "begun_in": str(Path.cwd()),
+    }
+    exists = (folder / RUN).exists() or (folder / run_folder.EARLIER_ADAPT).exists()
+    if not resume or not exists:
+        run_folder.start(folder, record)
+        return
+    run_folder.check_same_data(folder, fingerprint)
+    run_folder.check_same_identity(folder, identity)
+    run_folder.check_not_over(folder)
+    if not (folder / RUN).exists():
+        run_folder.write_record(folder, record)
+
+
+def _save_phase(run: Run, folder: Path, phase: str, network: Staged) -> None:
+    if phase != run.method.phases[-1].name:
+        # A copy, because a model is put into evaluation mode and training continues with this network.
+        about = {"run": str(folder), "phase": phase}
+        _model(run, copy.deepcopy(network), about).save(folder / f"model_{phase}.safetensors")
+
+
+def _model(run: Run, network: Staged, about: dict[str, Any]) -> Model:
+    task = run.task
+    return Model(network, run.net, task.preprocess, task.classes, about, task.source.features)
+
+
+def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]:
     """The figures of a run, for people and programs."""
-    notes = outcome.notes
-    looked = [record for record in outcome.records if "target" in record]
-    last = looked[-1] if looked else None
+    state = outcome.notes
+    evaluations = [record for record in outcome.records if "target" in record]
+    last = evaluations[-1] if evaluations else None
     return {
-        "run": str(out),
-        "task": spec.data.name,
-        "method": spec.recipe.method + ("+dirt_t" if spec.recipe.dirt_t is not None else ""),
-        "seed": spec.recipe.config.seed,
+        "run": None if folder is None else str(folder),
+        "task": run.data.name,
+        "method": run.recipe.method + ("+dirt_t" if run.recipe.dirt_t is not None else ""),
+        "seed": run.config.seed,
         "iterations": outcome.step,
         "finished": outcome.finished,
         "given_up": outcome.given_up,
-        "collapsed": notes.collapsed,
+        "collapsed": state.collapsed,
         "target_accuracy": last and last["target"]["accuracy"],
         "source_accuracy": last and last["source"] and last["source"]["accuracy"],
-        "phases": {name: judged["accuracy"] for name, judged in notes.phases.items()},
-        "collapsed_phases": [name for name, judged in notes.phases.items() if judged.get("collapsed")],
-        "best": notes.best,
-        "seconds": round(notes.seconds, 1),
-        "clock": notes.clock,
+        "phases": {name: ended["accuracy"] for name, ended in state.phases.items()},
+        "collapsed_phases": [name for name, ended in state.phases.items() if ended.get("collapsed")],
+        "best": state.best,
+        "seconds": round(state.seconds, 1),
+        "clock": state.clock,
     }
 
 
-def start_folder(out: Path, record: Mapping[str, Any]) -> None:
-    """Begin a run in its folder; one that already holds a run is never written over."""
-    check_free(out)
-    # First, so that somebody who changes a path can remove the line.
-    write_atomically(out / RUN, json.dumps({CHECKSUM: checksum(record), **record}, indent=1).encode())
-
-
-def check_free(out: Path) -> None:
-    if (out / RUN).exists():
-        raise InputError(f"{out} already holds a run: go on with it by --resume {out}, or choose another --out.")
-
-
-def checksum(record: Mapping[str, Any]) -> str:
-    """Of all that run.json says but this: another learning rate would be gone on with without a word."""
-    said = {name: value for name, value in record.items() if name != CHECKSUM}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
-def read_run(out: Path) -> RunSpec:
-    """What a run folder was started with."""
-    path = out / RUN
-    if not path.is_file() and (out / ADAPT).is_file():
-        raise InputError(
-            f"{out} holds a run of vmt.adapt, which knows of no files: judge it with vmt evaluate --test, go on with "
-            "it by resume=True in Python, and give vmt report and vmt select runs of vmt train."
-        )
-    if not path.is_file():
-        raise InputError(f"{out} is not the folder of a run (it has no {RUN}): give the folder that --out named.")
-    try:
-        record = json.loads(path.read_text())
-        spec = RunSpec.from_dict(record)
-        spec = replace(spec, data=found_again(spec.data, Path(record.get("begun_in", ""))))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
-    if record.get(CHECKSUM, checksum(record)) != checksum(record):  # older runs have none
-        raise InputError(
-            f"{path} is not as the run wrote it: restore it, or, if you have changed it, remove its line {CHECKSUM}."
-        )
-    return spec
-
-
-def found_again(data: DataSpec, begun_in: Path) -> DataSpec:
-    """Paths that are relative to the folder where a run was begun, from wherever it is gone on with."""
-
-    def found(path: str | None) -> str | None:
-        if path is None or Path(path).exists() or not (begun_in / path).exists():
-            return path
-        return str(begun_in / path)
-
-    places: dict[str, Any] = {n: found(getattr(data, n)) for n in ("data", "source", "target", "target_test")}
-    return replace(data, **places)
-
-
-def check_same_run(spec: RunSpec, asked: Mapping[str, Any]) -> None:
-    """Refuse arguments that would make a resumed run another run."""
-    recipe = spec.recipe
-    refine = dict(recipe.dirt_t or {})
-    if "iterations" in refine:
-        refine["dirt_t_iterations"] = refine.pop("iterations")
-    known = {**asdict(spec.data), **asdict(recipe.config), **refine, **recipe.settings}
-    known |= {"instance_norm": False, **recipe.net_options}
-    known |= {"method": recipe.method, "net": recipe.net, "dirt_t": recipe.dirt_t is not None}
-    for name, value in asked.items():
-        flag = "--" + name.replace("_", "-")
-        if name not in known:
-            raise InputError(f"the run was started without {flag}: leave it out to go on with the run.")
-        if known[name] != value:
-            raise InputError(
-                f"the run was started with {flag} {known[name]}, not {value}: leave {flag} out to go on with it, "
-                "or start a new run with another --out."
-            )
-
-
-def check_same_data(out: Path, print_of_data: str) -> None:
-    before = json.loads((out / RUN).read_text()).get("fingerprint")
-    if before != print_of_data:
-        raise InputError(f"the data of {out} have changed since the run began: restore them, or start a new run.")
-
-
-def check_not_over(out: Path) -> None:
-    """Or a run that has ended, and whose checkpoints were removed, would begin again and write over its own results."""
-    if (out / MODEL).exists() and not checkpoints(out / CHECKPOINTS):
-        raise InputError(f"{out} has come to its end and has no checkpoint to go on from: start a new run with --out.")
+def chosen_model(result: Result, keep_best: str) -> Model:
+    """The best model of a run if one was to be kept, otherwise the last."""
+    if keep_best and result.best is None:
+        warnings.warn(f"{keep_best} has no score for any model of this run, so the last model is used.", stacklevel=3)
+    return result.best or result.model

@@ -1,0 +1,83 @@
+"""Runs in words: what a run will do, and how it went."""
+
+import shlex
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vmt import methods
+from vmt.data.files.own import EVALUATION_ONLY
+from vmt.data.task import Task
+from vmt.nets.factory import factory_name
+from vmt.runs.folder import BEST, RunSpec
+from vmt.runs.recipes import Recipe, defaults_for, parameters
+from vmt.runs.spec import warnings_about
+
+WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t"}
+
+
+def choices(recipe: Recipe, task: Task) -> Iterator[str]:
+    """What a run will do, one line for each choice, with the flags that change it."""
+    defaults = parameters(methods.METHODS[recipe.method])
+    used = {**defaults, **recipe.settings}
+    shape = "×".join(str(side) for side in task.sample_shape)
+    yield f"classes: {len(task.classes)}, {', '.join(task.classes[:8])}{', …' if len(task.classes) > 8 else ''}"
+    yield (
+        f"samples: {len(task.source)} of the source and {len(task.target)} of the target to train on, "
+        f"{len(task.source_test or ())} of the source held out"
+    )
+    yield from warnings_about(task)
+    if recipe.target_labels is not None:
+        yield f"target labels: {len(task.target_labelled or ())}, weight {recipe.target_labels:g} (--use-target-labels)"
+    yield f"network: {recipe.net}, for samples of shape {shape} (--net)"
+    rate = used["lr"] if "lr" in used else defaults["optimiser"].lr
+    yield f"iterations: {used['iterations']} of {recipe.method}, learning rate {rate:g} (--iterations, --lr)"
+    if weights := [f"{sign} {used[name]:g}" for name, sign in WEIGHTS.items() if name in used]:
+        yield f"weights: {', '.join(weights)} (--lambda-d, --lambda-s, --lambda-t)"
+    if used.get("warm_up"):
+        yield f"warm-up: λ_t grows from 0 over the first {used['warm_up']:.1%} of the iterations (--warm-up)"
+    if "radius" in used:
+        chosen = used["radius"] == defaults_for(task.sample_shape, len(task.target)).radius
+        why = ", chosen by the size of a sample" if chosen else ""
+        yield f"radius of VAT: {used['radius']:.3g}{why} (--radius)"
+    if recipe.dirt_t is not None:
+        refine = {**parameters(methods.dirt_t), **recipe.dirt_t}
+        yield (
+            f"then DIRT-T: {refine['iterations']} iterations, a new teacher every {refine['interval']}, "
+            f"β {refine['beta']:g}, λ_t {refine['lambda_t']:g} (--dirt-t-iterations, --interval, --beta)"
+        )
+
+
+def printer_of_notes(method: str, write: Callable[[str], None]) -> Callable[[str], None]:
+    """Write notes about how data were read, and do not claim that target labels go unused where the method uses them."""
+    claim = EVALUATION_ONLY if method != "target_only" else "target_only trains on target labels"
+    return lambda note: write(note.replace(EVALUATION_ONLY, claim))
+
+
+def measured_on(spec: RunSpec, task: Task) -> str:
+    """What the accuracies of a run were measured on."""
+    if spec.data.task is not None and task.target_test is not None:
+        return task.target_test.name  # a copy of a set may lack its test split, and its name says so
+    if spec.data.target_test is not None:
+        return "the target test set"
+    if spec.recipe.build().reads_labels_of("target"):
+        return "the target samples it was trained on (give others with --target-test)"
+    return "the labelled samples of the target, as there is no --target-test"
+
+
+def how_it_went(spec: RunSpec, task: Task, summary: dict[str, Any]) -> str:
+    """How a run ended, and what to do next."""
+    folder = shlex.quote(summary["run"])  # to be copied into a shell
+    own_net = factory_name(spec.recipe.net)
+    named = "" if own_net is None else f" --net {shlex.quote(own_net)}"
+    if not summary["finished"] and not summary["given_up"]:
+        return f"Interrupted at iteration {summary['iterations']}; resume with: vmt train --resume {folder}{named}"
+    where = measured_on(spec, task)
+    measured = {name: accuracy for name, accuracy in summary["phases"].items() if accuracy is not None}
+    lines = [f"{name}: {accuracy:.2%} on {where}" for name, accuracy in measured.items()]
+    if summary["collapsed"]:
+        lines.append(f"Warning: {summary['collapsed']}")
+    if best := summary["best"]:
+        lines.append(f"The best model by {best['by']}, of iteration {best['step']}, is {summary['run']}/{BEST}.")
+    lines.append(f"Model, log and curves are in {summary['run']} ({summary['seconds']:.0f} s of training).")
+    lines.append(f"See whether it worked: vmt report {folder} -o report.html{named}")
+    return "\n".join(lines)

@@ -1,0 +1,299 @@
+"""The folder of a run: the files in it, what the run was started with, and the lock of the process that writes to it.
+
+``run.json``
+    What was run: data, recipe, a fingerprint of the samples, the environment, and the identity of the run.
+``log.jsonl``, ``checkpoints/``
+    Every logged figure, and the last two checkpoints.
+``model.safetensors``, ``model_best.safetensors``, ``model_PHASE.safetensors``
+    The model at the end; the best one by ``Config.keep_best``; and the one that each phase but the last ended with.
+``summary.json``, ``curves.png``
+    How the run went. They are written when it ends.
+``.lock``
+    Locked while a process writes to the folder.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from vmt.data.files.paths import is_utf8
+from vmt.disk import explain_write_errors, write_atomically
+from vmt.errors import InputError, shown
+from vmt.methods.nodes import View
+from vmt.methods.nouns import Method
+from vmt.nets.factory import OWN_MODULE, NetSpec
+from vmt.runs.recipes import Recipe
+from vmt.runs.spec import DataSpec
+from vmt.train.checkpoint import checkpoints
+from vmt.train.config import Config
+from vmt.train.loop import CHECKPOINTS
+
+RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
+BEST = "model_best.safetensors"
+EARLIER_ADAPT = "adapt.json"
+"""Until version 0.1, ``vmt.adapt`` wrote the identity of its run to this file and no run.json."""
+LOCK = ".lock"
+AS_A_VALUE = " (given as a value)"
+"""Behind the name of a method that was given as a :class:`Method`: its recipe cannot build it again."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What run.json records of a run: its data and its recipe."""
+
+    data: DataSpec
+    recipe: Recipe
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
+        recipe = dict(values["recipe"])
+        recipe["config"] = Config(**recipe["config"])
+        return cls(DataSpec(**values["data"]), Recipe(**recipe))
+
+    @property
+    def can_be_built_again(self) -> bool:
+        """Whether files and names suffice to run it again: no arrays, no method given as a value, no function."""
+        by_name = not self.recipe.method.endswith(AS_A_VALUE) and self.recipe.net != OWN_MODULE
+        return self.data.in_files and by_name
+
+
+def read_record(folder: Path) -> tuple[RunSpec, dict[str, Any]]:
+    """What a run was started with, and the whole of run.json."""
+    path = folder / RUN
+    if not path.is_file() and (folder / EARLIER_ADAPT).is_file():
+        identity = _read_json(folder / EARLIER_ADAPT)
+        return _spec_of_identity(identity), {"identity": identity, "fingerprint": identity.get("data")}
+    if not path.is_file():
+        raise InputError(f"{folder} is not the folder of a run (it has no {RUN}): give the folder that --out named.")
+    record = _read_json(path)
+    try:
+        spec = RunSpec.from_dict(record)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
+    return RunSpec(spec.data.found_from(Path(record.get("begun_in", ""))), spec.recipe), record
+
+
+def read_run(folder: Path) -> RunSpec:
+    """What a run was started with."""
+    return read_record(folder)[0]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
+
+
+def _spec_of_identity(identity: Mapping[str, Any]) -> RunSpec:
+    """As much of a spec as the file of an earlier version tells."""
+    name, _, refined = str(identity.get("method", "")).partition("+dirt_t")
+    net = dict(identity.get("net") or {})
+    config = Config(
+        seed=identity.get("seed", 0),
+        batch_size=identity.get("batch_size", Config.batch_size),
+        precision=identity.get("precision", Config.precision),
+        keep_best=identity.get("keep_best") or "",
+    )
+    dirt_t: dict[str, Any] | None = {} if "+dirt_t" in str(identity.get("method", "")) else None
+    recipe = Recipe(name + refined + AS_A_VALUE, {}, dirt_t, net.get("name", ""), net.get("options", {}), config)
+    return RunSpec(DataSpec(), recipe)
+
+
+def start(folder: Path, record: Mapping[str, Any]) -> None:
+    """Record a new run in its folder. A folder that already holds a run is never overwritten."""
+    check_free(folder)
+    write_record(folder, record)
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    write_atomically(folder / RUN, json.dumps(record, indent=1, default=repr).encode())
+
+
+def check_free(folder: Path) -> None:
+    """Refuse to start a run in a folder that holds one."""
+    if (folder / RUN).exists() or checkpoints(folder / CHECKPOINTS):
+        raise InputError(
+            f"{folder} already holds a run: resume it (--resume {folder}, or resume=True in Python), or choose another "
+            "folder."
+        )
+    if (folder / MODEL).exists():
+        raise InputError(f"{folder} holds a model, but no run that could be resumed: choose another folder.")
+
+
+def check_not_over(folder: Path) -> None:
+    """Refuse to resume a run that has ended and lost its checkpoints: it would start again and overwrite its results."""
+    if (folder / MODEL).exists() and not checkpoints(folder / CHECKPOINTS):
+        raise InputError(f"{folder} has ended and has no checkpoint to resume from: start a new run in another folder.")
+
+
+def check_same_data(folder: Path, data_fingerprint: str) -> None:
+    if read_record(folder)[1].get("fingerprint") != data_fingerprint:
+        raise InputError(
+            f"the data of {folder} have changed since the run was started: restore them, or start a new run in another "
+            "folder."
+        )
+
+
+def check_same_settings(spec: RunSpec, asked: Mapping[str, Any]) -> None:
+    """Refuse command-line flags that differ from those that a resumed run was started with."""
+    recipe = spec.recipe
+    refine = dict(recipe.dirt_t or {})
+    if "iterations" in refine:
+        refine["dirt_t_iterations"] = refine.pop("iterations")
+    known = {**asdict(spec.data), **asdict(recipe.config), **refine, **recipe.settings}
+    known |= {"instance_norm": False, **recipe.net_options}
+    known |= {"method": recipe.method, "net": recipe.net, "dirt_t": recipe.dirt_t is not None}
+    for name, value in asked.items():
+        flag = "--" + name.replace("_", "-")
+        if name not in known:
+            raise InputError(f"the run was started without {flag}: leave it out to resume the run.")
+        if known[name] != value:
+            raise InputError(
+                f"the run was started with {flag} {known[name]}, not {value}: leave {flag} out to resume it, or start a "
+                "new run with another --out."
+            )
+
+
+# --- The identity of a run: everything that decides what it computes ---
+
+
+def identity_of(data_fingerprint: str, method: Method, net: NetSpec, config: Config) -> dict[str, Any]:
+    """Everything that decides what a run computes, as far as it can be written down."""
+    updates = {f"{phase.name}/{update.name}": update for phase in method.phases for update in phase.updates}
+    terms = {f"{name}/{term.name}": term for name, update in updates.items() for term in update.terms}
+    return {
+        "data": data_fingerprint,
+        "method": method.name,
+        "iterations": {phase.name: phase.iterations for phase in method.phases},
+        "weights": {name: repr(term.weight) for name, term in terms.items() if _is_plain(term.weight)},
+        "terms": {name: {"loss": _name_of(term.loss), **_numbers_in(term.reads)} for name, term in terms.items()},
+        "optimisers": {n: repr(update.optimiser) for n, update in updates.items() if _is_plain(update.optimiser.lr)},
+        "averages": {f"{n}/{each.into}": each.decay for n, update in updates.items() for each in update.averages},
+        "events": {phase.name: [event.every for event in phase.events] for phase in method.phases},
+        "net": json.loads(json.dumps(net.to_dict(), default=str)),
+        "seed": config.seed,
+        "batch_size": config.batch_size,
+        "precision": config.precision,
+        "keep_best": config.keep_best or None,
+    }
+
+
+def _numbers_in(described: Any) -> dict[str, float | None]:
+    """The numbers in the description of what a term reads: VAT's radius and ξ, the mix's α."""
+    if isinstance(described, tuple):
+        return {name: value for each in described for name, value in _numbers_in(each).items()}
+    found: dict[str, float | None] = {}
+    for field in fields(described) if is_dataclass(described) else ():
+        value = getattr(described, field.name)
+        if not (value is None or isinstance(value, int | float)):
+            found |= _numbers_in(value)
+        elif not isinstance(described, View):
+            found[field.name] = value
+    return found
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _is_plain(weight: float | Callable[..., Any]) -> bool:
+    """Whether a weight reads the same in every process: a number or a schedule of this package."""
+    return not callable(weight) or is_dataclass(weight)
+
+
+def check_same_identity(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Refuse to resume a run as if it were another. A run of an earlier version may have recorded less, or nothing."""
+    before = read_record(folder)[1].get("identity") or {}
+    for name, was, now in _differences(before, {name: value for name, value in identity.items() if name in before}):
+        if name == "data":
+            check_same_data(folder, now)
+        raise InputError(
+            f"the run in {folder} was started with {name} {was}, not {now}: resume it with the same settings and the "
+            "version of vmt that started it, or choose another folder."
+        )
+
+
+def check_started_from_python(folder: Path) -> None:
+    """Refuse to resume from Python a run whose record does not tell whether the arguments are still the same."""
+    if (folder / RUN).exists() and "identity" not in read_record(folder)[1]:
+        raise InputError(f"{folder} was started by vmt train: resume it with vmt train --resume {folder}.")
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The entries in which two records differ: their name and both values."""
+    for name in {**now, **before}:
+        a, b = before.get(name), now.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from _differences(a, b, f"{of}{name} ")
+        elif a != b:
+            yield f"{of}{name}", a, b
+
+
+# --- The lock ---
+
+
+class InUse(InputError):
+    """Another process writes to a folder."""
+
+
+_locked: dict[Path, int] = {}
+"""The folders that this process has locked, and the thread that locked each."""
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Lock a folder, created if need be, for this thread of this process; the thread may lock it again inside.
+
+    The system releases the lock when the process ends, however it ends. The lock file stays.
+    """
+    if not is_utf8(folder):  # checkpoints would be written there, but safetensors could not open them again
+        raise InputError(f"the folder {shown(folder)} has a name that is not UTF-8: choose another --out.")
+    if folder.parts[:1] == ("~",):  # a folder named ~ is dangerous for whoever removes it again
+        raise InputError(f"the folder {folder} begins with ~, which the shell has not replaced: write the path out.")
+    key = folder.resolve()
+    if key in _locked:
+        if _locked[key] != threading.get_ident():
+            raise InUse(f"another thread of this process writes to {folder}: choose another folder for each.")
+        yield
+        return
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose a folder with --out.")
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("a+")
+    with file:
+        _lock(file, folder)
+        _locked[key] = threading.get_ident()
+        try:
+            yield
+        finally:
+            del _locked[key]
+
+
+def _lock(file: IO[str], folder: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read().strip() or "another process"
+        raise InUse(f"{holder} writes to {folder}: wait until it has ended, or choose another --out.") from error
+    except OSError:  # a file system without locks
+        return
+    with contextlib.suppress(OSError):  # on a full disk the lock holds, without the name of its holder
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
