@@ -12,8 +12,7 @@ from vmt.cli.main import main
 from vmt.errors import InputError
 from vmt.methods.schedules import Ramp
 from vmt.methods.systems import METHODS
-from vmt.runs.recipes import defaults_for, digits, paper
-from vmt.runs.settings import changed, every_setting
+from vmt.runs.recipes import defaults_for, digits, every_setting, paper, with_settings
 
 CHOSEN = defaults_for((9,), samples=20_000)
 
@@ -33,12 +32,12 @@ CHOSEN = defaults_for((9,), samples=20_000)
     ],
 )
 def test_the_interval_follows_the_length_but_for_the_papers(recipe: Any, asked: dict[str, int], interval: int) -> None:
-    method = changed(recipe, asked).build()
+    method = with_settings(recipe, asked).build()
     assert [event.every for event in method.phases[1].events] == [interval]
 
 
 def test_a_setting_reaches_the_method_and_dirt_t_after_it() -> None:
-    recipe = changed(CHOSEN.recipe("vada", True), {"radius": 0.5, "beta": 0.2, "lr": 1e-4, "lambda_t": Ramp(0.0, 1.0)})
+    recipe = with_settings(CHOSEN.recipe("vada", True), {"radius": 0.5, "beta": 0.2, "lr": 1e-4, "lambda_t": Ramp(0.0, 1.0)})
     assert recipe.settings["radius"] == recipe.dirt_t["radius"] == 0.5  # type: ignore[index]
     assert recipe.settings["lambda_s"] == CHOSEN.lambda_s
     first, second = recipe.build().phases
@@ -61,7 +60,7 @@ def test_a_setting_reaches_the_method_and_dirt_t_after_it() -> None:
 )
 def test_what_no_setting_can_be_is_refused(method: str, asked: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        changed(CHOSEN.recipe(method), asked)
+        with_settings(CHOSEN.recipe(method), asked)
 
 
 def test_every_flag_of_a_method_is_a_setting() -> None:
