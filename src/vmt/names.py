@@ -4,7 +4,6 @@ Where a list names code (methods, networks, validators, tables, sets), the code 
 a test compares them.
 """
 
-PRECISIONS = ("auto", "float32", "bfloat16")
 # Of the paper.
 TABLES = (
     "evaluation",
@@ -19,24 +18,6 @@ TABLES = (
     "priority",
 )
 FIGURES = ("tsne", "gradient-norms", "accuracy-over-time")
-
-# Scores that need no target labels, and what each measures, in a few words.
-VALIDATORS = {
-    "source_accuracy": "accuracy on held-out source",
-    "entropy": "certainty",
-    "diversity": "even use of the classes",
-    "im": "information maximisation: certainty and even use",
-    "bnm": "nuclear norm of the predictions",
-    "snd": "density of soft neighbourhoods",
-    "mano": "norm of normalised logits",
-    "class_ami": "agreement of classes and clusters",
-    "ami_source": "agreement of classes and clusters × accuracy on held-out source",
-    "mixval": "steadiness on mixtures",
-    "agreement": "agreement of average and student",
-    "dev": "importance-weighted source risk, negative",
-}
-# The one to choose by; why: docs/choosing.md.
-VALIDATOR = "ami_source"
 
 # Formats of exported models, and how many samples an export is compared on.
 ONNX, PT2 = "onnx", "pt2"

@@ -14,10 +14,9 @@ from vmt.cli import paper_figure, predict
 from vmt.cli.main import build_parser
 from vmt.cli.parsers import bench
 from vmt.cli.parsers import predict as predict_flags
+from vmt.engine import ENGINES
 from vmt.engine.bench import WIDTHS
-from vmt.engine.engine import ENGINES
 from vmt.paper.tables import TABLES
-from vmt.validators import _FUNCTIONS
 
 # Prints what the command imported of these, whatever it ended with.
 PROBE = """
@@ -82,7 +81,6 @@ def test_every_command_finds_its_work() -> None:
     [
         (names.TABLES, TABLES),
         (names.FIGURES, paper_figure.SAMPLES),
-        (tuple(names.VALIDATORS), _FUNCTIONS),
         (predict_flags.FORMATS, predict.WRITERS),
         (bench.NETS, WIDTHS),
         (("auto", *bench.ENGINES), ENGINES),

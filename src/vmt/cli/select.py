@@ -11,7 +11,7 @@ from vmt.cli.columns import Column, across, filled, fitted, shortened, terminal_
 from vmt.errors import InputError, few
 from vmt.runs.ranking import History, Look, agreement, incomparable, models, names, ranked, read_history, warnings
 from vmt.runs.record import find_runs
-from vmt.validators import VALIDATORS, check_name
+from vmt.validators.registry import VALIDATORS, check_name
 
 
 def run(arguments: argparse.Namespace) -> int:

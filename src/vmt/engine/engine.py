@@ -10,6 +10,7 @@ import torch
 import torch._inductor
 from torch import Tensor
 
+from vmt.engine import ENGINES
 from vmt.engine.capture import captured
 from vmt.engine.metric_sums import STEPS, TOTAL, Tally
 from vmt.errors import InputError
@@ -141,7 +142,6 @@ def falling_back(prepare: Prepare, otherwise: Callable[[str], Prepare], what: st
     return attempt
 
 
-ENGINES = ("auto", "eager", "compiled", "captured")
 # Compiling takes up to a minute once, and saves some 15 ms per iteration over replaying the plain step.
 WORTH_COMPILING = 2_000
 

@@ -19,8 +19,8 @@ from vmt.methods.nouns import Copy, Method
 from vmt.nets.staged import Staged, evaluating
 from vmt.step.context import predictor_of
 from vmt.step.state import State
-from vmt.validators import Evidence, collapse_alarm, partners, scores
-from vmt.validators.predictions import LAMBDA
+from vmt.validators.evidence import Evidence, scores
+from vmt.validators.predictions import LAMBDA, collapse_alarm, partners
 
 # DEV fits a classifier to the features. Where they are wider than this it is left out, unless the run chooses by it.
 WIDE = 256

@@ -8,7 +8,7 @@ from math import log
 from typing import Any
 
 from vmt.train.collapse import PILED
-from vmt.validators import DEFAULT, VALIDATORS
+from vmt.validators.registry import DEFAULT, VALIDATORS
 
 Series = tuple[list[int], list[float]]
 LN2 = log(2)

@@ -12,7 +12,7 @@ from vmt.errors import InputError, counted
 from vmt.evaluate.probe import standing
 from vmt.runs.folder import BEST, MODEL
 from vmt.runs.record import read_record
-from vmt.validators import VALIDATORS
+from vmt.validators.registry import VALIDATORS
 
 
 def ranks(values: Sequence[float]) -> NDArray[np.float64]:

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, fields
 
+from vmt.engine import ENGINES
 from vmt.errors import InputError, whole
-from vmt.names import PRECISIONS
+from vmt.validators.registry import check_name
+
+PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,6 @@ class Config:
     """Also write the log for TensorBoard, to RUN/tensorboard. Needs the package tensorboard."""
 
     def __post_init__(self) -> None:
-        # Here, for the command line reads the fields for its help, which needs no torch.
-        from vmt.engine.engine import ENGINES
-        from vmt.validators import check_name
-
         for field in fields(self):
             if field.type is int:
                 object.__setattr__(self, field.name, whole(getattr(self, field.name), field.name))

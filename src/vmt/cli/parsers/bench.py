@@ -7,7 +7,7 @@ from typing import Any
 
 from vmt.cli.later import Later
 from vmt.cli.parsers.flags import add_device
-from vmt.names import PRECISIONS
+from vmt.train.config import PRECISIONS
 
 ABOUT = "What an iteration costs, plainly written and with each engine, in one process."
 NETS, ENGINES = ("small", "large"), ("eager", "compiled", "captured")
