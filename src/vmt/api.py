@@ -16,7 +16,7 @@ from vmt.data.arrays import classes_in, domain, in_order_of, labelled_part, numb
 from vmt.data.checks import check_digits
 from vmt.data.domains import Domain
 from vmt.data.task import Task, make_task
-from vmt.device import own_settings
+from vmt.device import default_torch_settings
 from vmt.errors import InputError, perhaps
 from vmt.methods.nouns import Method
 from vmt.model import Model
@@ -164,7 +164,7 @@ def data_of(source: Any, target: Any, target_test: Any, target_labels: Any, targ
     )
 
 
-@own_settings()
+@default_torch_settings()
 def task_of(source: Any, target: Any, target_test: Any, target_labels: Any, classes: Sequence[str] | None) -> Task:
     """Both domains and what is known of the target, with the columns and the classes of the source."""
     check_source(source)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from vmt.data.arrays import UNKNOWN, domain, is_missing, labelled_part
 from vmt.data.checks import check_digits
 from vmt.data.task import make_task
-from vmt.device import own_settings, torch_device
+from vmt.device import default_torch_settings, torch_device
 from vmt.errors import InputError
 from vmt.methods.nouns import Method
 from vmt.model import Model
@@ -253,7 +253,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any], known: NDArray[Any] | None
     ) -> Model:
         features = () if self._reads_images else tuple(getattr(self, "feature_names_in_", ()))
-        with own_settings():
+        with default_torch_settings():
             check_digits(source, target, features)
             labelled = domain(source, labels, name="the source", features=features)
             unlabelled = domain(target, name="the target", features=features)

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from vmt.data.arrays import domain, in_order_of, numbered
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess, check_range
-from vmt.device import own_settings, single_precision, torch_device
+from vmt.device import default_torch_settings, single_precision, torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import Judgement, judge, logits_of
 from vmt.names import FORMATS
-from vmt.nets.adapter import fitted
+from vmt.nets.adapter import placed_on_device
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.staged import Staged
 
@@ -175,7 +175,7 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     header, tensors = undamaged(path)
     spec = NetSpec.from_dict(json.loads(header["network"]))
     # Layers draw their first weights, which are not wanted: the caller's generator is left as it was.
-    with own_settings(), single_precision(), torch.random.fork_rng(devices=[]):
+    with default_torch_settings(), single_precision(), torch.random.fork_rng(devices=[]):
         if network is None or isinstance(network, str):
             module = agreed(spec, network, path).build()
         else:
@@ -187,7 +187,7 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
         raise InputError(f"the weights in {path} do not fit its network: {why}") from error
     placed = torch_device(device)
     return Model(
-        fitted(module.to(placed), spec.shape, placed),  # as in training, or it would round otherwise
+        placed_on_device(module.to(placed), spec.shape, placed),  # as in training, or it would round otherwise
         spec,
         Preprocess.from_dict(json.loads(header["preprocess"])),
         json.loads(header["classes"]),

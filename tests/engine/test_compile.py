@@ -8,23 +8,23 @@ from torch.fx.node import map_arg
 from tests.engine.test_engine import CPU, small, tensors
 from vmt import methods
 from vmt.engine.bench import Workload
-from vmt.engine.capture import untouched
-from vmt.engine.compile import reached, traced, with_numbers_held
-from vmt.engine.metric_sums import Tally
+from vmt.engine.capture import rolled_back
+from vmt.engine.compile import constants_as_tensors, reached, traced
+from vmt.engine.metric_sums import MetricSums
 from vmt.methods.nouns import Adam
 from vmt.nets.norm import normalised_together
 from vmt.step.draws import seed_layers
 from vmt.step.step import step
 
 
-def graph_of(work: Workload, tally: Tally) -> tuple[GraphModule, list[Tensor]]:
+def graph_of(work: Workload, sums: MetricSums) -> tuple[GraphModule, list[Tensor]]:
     """What is compiled of the first phase, and its arguments."""
-    phase, setting = with_numbers_held(work.method.phases[0], work.setting, CPU)
-    with untouched(work.state), normalised_together():
-        tally.add_(step(phase, work.state, setting))
-        reachable = reached(work.state, setting, tally)
-        graph, arguments = traced(lambda: tally.add_(step(phase, work.state, setting)), reachable)
-    tally.reset()
+    phase, setting = constants_as_tensors(work.method.phases[0], work.setting, CPU)
+    with rolled_back(work.state), normalised_together():
+        sums.add_(step(phase, work.state, setting))
+        reachable = reached(work.state, setting, sums)
+        graph, arguments = traced(lambda: sums.add_(step(phase, work.state, setting)), reachable)
+    sums.reset()
     return graph, arguments
 
 
@@ -33,7 +33,7 @@ def test_one_graph_serves_every_seed_weight_and_learning_rate() -> None:
 
     def operations(work: Workload) -> list[tuple[str, object]]:
         """Of its graph, whatever it calls them."""
-        nodes = list(graph_of(work, Tally())[0].graph.nodes)
+        nodes = list(graph_of(work, MetricSums())[0].graph.nodes)
         number = {node: i for i, node in enumerate(nodes)}
         return [
             (node.op if node.op == "placeholder" else str(node.target), map_arg(node.args, number.__getitem__))
@@ -47,8 +47,8 @@ def test_one_graph_serves_every_seed_weight_and_learning_rate() -> None:
 
 def test_traced_step_is_the_step() -> None:
     plain, by_graph = small(), small()
-    phase, state, tally = by_graph.method.phases[0], by_graph.state, Tally()
-    graph, arguments = graph_of(by_graph, tally)
+    phase, state, sums = by_graph.method.phases[0], by_graph.state, MetricSums()
+    graph, arguments = graph_of(by_graph, sums)
     before = tensors(by_graph)
     for name, tensor in tensors(plain).items():
         assert torch.equal(tensor, before[name]), f"tracing changed {name}"
@@ -56,12 +56,12 @@ def test_traced_step_is_the_step() -> None:
         for i in range(2):
             seed_layers(0, i, CPU)
             graph(*arguments)
-    tally.steps = 2
+    sums.steps = 2
     engine = plain.engine("eager")
     engine.run(phase, 0, 2, 0)
     wanted, metrics = tensors(plain), engine.metrics()
     for name, tensor in tensors(by_graph).items():
         torch.testing.assert_close(tensor, wanted[name], rtol=1e-3, atol=2e-3, msg=name)
-    for name, mean in tally.means().items():
+    for name, mean in sums.means().items():
         torch.testing.assert_close(mean, metrics[name], rtol=1e-3, atol=1e-3, msg=name)
     assert int(state.step) == 2

@@ -15,9 +15,9 @@ from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 from vmt.device import bfloat16_helps
 from vmt.engine import make_engine
 from vmt.engine.bench import Workload, gigaflop, workload
-from vmt.engine.capture import untouched
+from vmt.engine.capture import rolled_back
 from vmt.engine.engine import Engine, Prepared, eager, falling_back, remember_compiled_kernels
-from vmt.engine.metric_sums import Tally
+from vmt.engine.metric_sums import MetricSums
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase
 from vmt.methods.schedules import Ramp
@@ -72,7 +72,7 @@ def test_schedules_follow_the_progress_of_the_phase() -> None:
     seen: list[float] = []
 
     def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
-        return Prepared(lambda: seen.append(float(setting.scalars[ramp])), Tally(), "watching", "")
+        return Prepared(lambda: seen.append(float(setting.scalars[ramp])), MetricSums(), "watching", "")
 
     phase = replace(work.method.phases[0], iterations=8)
     Engine("", "", prepare, work.state, setting, 0).run(phase, 2, 3, 2)
@@ -83,7 +83,7 @@ def test_trying_a_step_out_leaves_no_trace() -> None:
     work = small()
     before, generator = tensors(work), torch.get_rng_state()
     work.state.roles["classifier"].eval()
-    with untouched(work.state):
+    with rolled_back(work.state):
         work.state.roles["classifier"].train()
         step(work.method.phases[0], work.state, work.setting)
         torch.randn(3)
@@ -222,7 +222,7 @@ def test_joined_weight_gradients_are_the_same_gradients() -> None:
     from torch.fx import Interpreter
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from vmt.engine.compile import BY_WEIGHTS, join_weight_gradients
+    from vmt.engine.compile import BY_WEIGHTS, fuse_weight_gradients
 
     def restated(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
         size = (dys[0].shape[1], xs[0].shape[1], 3, 3)
@@ -248,7 +248,7 @@ def test_joined_weight_gradients_are_the_same_gradients() -> None:
     results = []
     for joined in (False, True):
         if joined:
-            join_weight_gradients(graph.graph)
+            fuse_weight_gradients(graph.graph)
             graph.graph.lint()
             graph.recompile()
         own = [w.clone() for w in weights]

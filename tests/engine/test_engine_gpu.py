@@ -113,7 +113,7 @@ def losses_in(metrics: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in metrics.items() if "share" not in name and "accuracy" not in name}
 
 
-def one_by_one(method: Method, prepare: Prepare, samples: int = 2_000) -> tuple[str, list[dict[str, Tensor]]]:
+def losses_step_by_step(method: Method, prepare: Prepare, samples: int = 2_000) -> tuple[str, list[dict[str, Tensor]]]:
     """The engine's name and the losses that it logs at each of three steps of the last phase."""
     work = small(method=method, samples=samples)
     run = engine(work, prepare)
@@ -133,8 +133,8 @@ def test_every_method_compiled_follows_eager_step_by_step(name: str) -> None:
     adam = Adam(lr=1e-4)
     method = methods.dirt_t(methods.vmt(optimiser=adam)) if name == "dirt_t" else methods.METHODS[name](optimiser=adam)
     with torch._inductor.config.patch(fallback_random=True):
-        _, wanted = one_by_one(method, eager(""))
-        how, found = one_by_one(method, captured_graph("", quiet, compile=True))
+        _, wanted = losses_step_by_step(method, eager(""))
+        how, found = losses_step_by_step(method, captured_graph("", quiet, compile=True))
     assert how == "captured (compiled)"
     for i in range(3):
         torch.testing.assert_close(found[i], wanted[i], rtol=1e-3, atol=1e-3)
@@ -176,7 +176,7 @@ def test_preparing_leaves_no_trace(compile: bool) -> None:
     for name, tensor in tensors(work).items():
         assert torch.equal(tensor, before[name]), name
     assert torch.equal(generator, torch.cuda.get_rng_state())
-    assert prepared.tally.means() == {}
+    assert prepared.sums.means() == {}
 
 
 def test_replays_draw_anew() -> None:
@@ -229,9 +229,9 @@ def test_other_settings_are_not_compiled_anew(tmp_path: Path, monkeypatch: pytes
     other = methods.vmt(lambda_d=0.03, lambda_s=0.5, lambda_t=0.02, optimiser=Adam(lr=1e-4))
     counters.clear()
     with torch._inductor.config.patch(fallback_random=True):
-        one_by_one(methods.vmt(), captured_graph("", quiet, compile=True))
-        how, found = one_by_one(other, captured_graph("", quiet, compile=True))
-        _, wanted = one_by_one(other, eager(""))
+        losses_step_by_step(methods.vmt(), captured_graph("", quiet, compile=True))
+        how, found = losses_step_by_step(other, captured_graph("", quiet, compile=True))
+        _, wanted = losses_step_by_step(other, eager(""))
     assert how == "captured (compiled)"
     assert counters["inductor"]["fxgraph_cache_miss"] == counters["inductor"]["fxgraph_cache_hit"] == 1
     for i in range(3):

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from vmt import methods
 from vmt.data import Domain, Preprocess
-from vmt.engine.capture import untouched
-from vmt.engine.compile import BY_WEIGHTS, join_weight_gradients, reached, traced
-from vmt.engine.metric_sums import Tally
+from vmt.engine.capture import rolled_back
+from vmt.engine.compile import BY_WEIGHTS, fuse_weight_gradients, reached, traced
+from vmt.engine.metric_sums import MetricSums
 from vmt.kernels import launch
 from vmt.kernels.convolution import serves, serves_stem
 from vmt.kernels.instance_norm import serves_images
@@ -161,19 +161,19 @@ def test_traced_step_does_the_same_with_joined_weight_gradients(monkeypatch: pyt
     for kernels, condition in ((norm, "fusable"), (norm, "serves_images"), (layers, "serves_stem")):
         monkeypatch.setattr(kernels, condition, lambda *_: False)  # this is not about those
     work = Work(methods.source_only(), (4, 4), (4, 4), bfloat16=True, depth=2)
-    with untouched(work.state):
+    with rolled_back(work.state):
         work.step()  # tables that are made on first use must exist before the tracer looks
-    reachable = reached(work.state, work.setting, Tally())
+    reachable = reached(work.state, work.setting, MetricSums())
     results = []
     with as_on_cuda():
-        with untouched(work.state):
+        with rolled_back(work.state):
             graph, arguments = traced(lambda: bool(work.step()), reachable)
         for wanted in (5, 3):
             if results:
-                join_weight_gradients(graph.graph)
+                fuse_weight_gradients(graph.graph)
                 graph.recompile()
             assert sum(node.target is BY_WEIGHTS for node in graph.graph.nodes) == wanted
-            with untouched(work.state), torch.no_grad():
+            with rolled_back(work.state), torch.no_grad():
                 graph(*arguments)
                 results.append(work.tensors())
     assert int(results[0]["step"]) == 1

@@ -12,6 +12,7 @@ from tests.small import CLASSES, FEATURES, build, setting
 from tests.user_modules import OwnNorm, Residual, Vectors
 from vmt import methods
 from vmt.errors import InputError
+from vmt.methods.nouns import Method
 from vmt.nets import Staged, from_module
 from vmt.nets.adapter import is_stochastic, xi_for
 from vmt.nets.norm import BatchNorm, normalised_together, passes
@@ -52,7 +53,7 @@ def test_the_taps_and_the_users_own_last_layer() -> None:
     net.train()(images())
     assert all(torch.equal(before[name], tensor) for name, tensor in user.state_dict().items())
     assert isinstance(user.stem[1], nn.BatchNorm2d)  # type: ignore[index]
-    assert not net.one_by_one
+    assert not net.separate_passes
 
 
 def test_another_number_of_classes_gets_a_fresh_normalised_layer() -> None:
@@ -146,7 +147,7 @@ def test_without_learned_scale_and_shift_there_is_nothing_to_optimise() -> None:
     user(x)
     net = from_module(user, CLASSES, normalise_logits=False)
     assert [name for name, _ in net.named_parameters()] == ["stages.logits.weight", "stages.logits.bias"]
-    assert not net.one_by_one
+    assert not net.separate_passes
     torch.testing.assert_close(net.eval()(x)["logits"], user.eval()(x))
 
 
@@ -161,12 +162,12 @@ def test_without_learned_scale_and_shift_there_is_nothing_to_optimise() -> None:
     ids=["subclass", "sync", "no running statistics", "cumulative"],
 )
 def test_what_cannot_be_converted_runs_one_by_one(norm: Callable[[int], nn.Module]) -> None:
-    assert from_module(Vectors(norm), CLASSES).one_by_one
+    assert from_module(Vectors(norm), CLASSES).separate_passes
 
 
 def test_layer_norm_needs_no_care() -> None:
     net = from_module(Vectors(nn.LayerNorm), CLASSES)
-    assert not net.one_by_one
+    assert not net.separate_passes
     assert sum(isinstance(m, nn.LayerNorm) for m in net.modules()) == 2
 
 
@@ -181,11 +182,11 @@ def adapted(norm: Callable[[int], nn.Module]) -> Callable[[], Staged]:
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d, OwnNorm, nn.LayerNorm], ids=lambda n: n.__name__)
 @pytest.mark.parametrize("method", [methods.vmt(xi=0.5, lambda_t=1.0), methods.vmt(mix="hidden", xi=0.5)])
 def test_a_step_on_an_adapted_network_equals_one_with_passes_one_by_one(
-    norm: Callable[[int], nn.Module], method: methods.Method
+    norm: Callable[[int], nn.Module], method: Method
 ) -> None:
     grouped, separate = (build(method, adapted(norm)) for _ in range(2))
     for module in separate.roles.values():
-        module.one_by_one = True
+        module.separate_passes = True
     for _ in range(2):
         ours, theirs = (step(method.phases[0], state, setting()) for state in (grouped, separate))
     assert ours["classifier/L_v(target)"] > 0

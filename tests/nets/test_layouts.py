@@ -87,14 +87,14 @@ def test_others_are_channels_last() -> None:
     for role in ("classifier", "ema", "teacher"):
         convolutions = [layer for layer in roles[role].modules() if isinstance(layer, nn.Conv2d)]
         assert all(layer.weight.is_contiguous(memory_format=torch.channels_last) for layer in convolutions)
-        assert not roles[role].one_by_one
+        assert not roles[role].separate_passes
 
 
 @pytest.mark.parametrize("pixels_first", [False, True])
 def test_a_batch_norm_over_patches_keeps_passes_apart(pixels_first: bool) -> None:
     """Both orders of rows are the same network, so they must do the same step."""
     states = [build(METHOD, lambda first=first: patches(first), SHAPE) for first in (False, pixels_first)]
-    assert all(state.roles["classifier"].one_by_one for state in states)
+    assert all(state.roles["classifier"].separate_passes for state in states)
     with normalised_together():
         expected, found = (step(METHOD.phases[0], state, images()) for state in states)
     for name, value in expected.items():

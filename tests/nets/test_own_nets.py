@@ -191,7 +191,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(
 def test_lazy_layers_learn_their_sizes(here: Path) -> None:
     network = NetSpec("mine.nets:lazy", (3, 8, 8), 4).build()
     assert tuple(network(torch.zeros(2, 3, 8, 8))["logits"].shape) == (2, 4)
-    assert not network.one_by_one
+    assert not network.separate_passes
 
 
 def test_a_function_gets_what_it_has_a_parameter_for(here: Path) -> None:

@@ -37,7 +37,9 @@ def test_the_interval_follows_the_length_but_for_the_papers(recipe: Any, asked: 
 
 
 def test_a_setting_reaches_the_method_and_dirt_t_after_it() -> None:
-    recipe = with_settings(CHOSEN.recipe("vada", True), {"radius": 0.5, "beta": 0.2, "lr": 1e-4, "lambda_t": Ramp(0.0, 1.0)})
+    recipe = with_settings(
+        CHOSEN.recipe("vada", True), {"radius": 0.5, "beta": 0.2, "lr": 1e-4, "lambda_t": Ramp(0.0, 1.0)}
+    )
     assert recipe.settings["radius"] == recipe.dirt_t["radius"] == 0.5  # type: ignore[index]
     assert recipe.settings["lambda_s"] == CHOSEN.lambda_s
     first, second = recipe.build().phases

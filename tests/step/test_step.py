@@ -85,7 +85,7 @@ def test_a_convolutional_network_does_the_same_with_passes_one_by_one(mix: str, 
     images = {n: Domain(torch.from_numpy(numbers(n).randn(N, *shape)), d.y, n) for n, d in blobs().items()}
     grouped, separate = (build(method, network, shape) for _ in range(2))
     for module in separate.roles.values():
-        module.one_by_one = True
+        module.separate_passes = True
     for i in range(2):
         here = setting(images, recorded(i, shape=shape))
         ours, theirs = (step(method.phases[0], state, here) for state in (grouped, separate))

@@ -13,7 +13,7 @@ import vmt
 from tests.small import BATCH, FEATURES, N, blobs, build, recorded, setting
 from vmt import methods
 from vmt.data import Domain
-from vmt.engine.capture import untouched
+from vmt.engine.capture import rolled_back
 from vmt.methods.nodes import SLOPE
 from vmt.methods.nouns import Method
 from vmt.nets import Staged, cnn, mlp
@@ -182,7 +182,7 @@ def test_a_step_that_is_only_tried_out_leaves_no_traces() -> None:
     state = build(method, lambda: mlp((FEATURES,), 3, width=5, dropout=0.3, noise=0.3))
     step(method.phases[0], state, setting())
     before, rng = {n: t.clone() for n, t in state.tensors().items()}, torch.get_rng_state()
-    with untouched(state):
+    with rolled_back(state):
         step(method.phases[0], state, setting())
         assert not torch.equal(state.step, before["step"])
     assert all(torch.equal(t, before[n]) for n, t in state.tensors().items())

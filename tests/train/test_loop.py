@@ -8,7 +8,7 @@ import torch
 
 from vmt import InputError, methods
 from vmt.data import Task
-from vmt.engine.metric_sums import STEPS, TOTAL, Tally
+from vmt.engine.metric_sums import STEPS, TOTAL, MetricSums
 from vmt.evaluate.accuracy import Judgement
 from vmt.methods.nouns import Adam
 from vmt.methods.schedules import Ramp
@@ -200,20 +200,20 @@ def test_interrupted_between_two_records_the_log_is_that_of_an_unbroken_run(task
     assert read_log(broken / LOG) == read_log(unbroken / LOG)
 
 
-def test_a_tally_goes_on_where_a_graph_adds_to_it() -> None:
-    tally, metrics = Tally(), {"a": torch.tensor(2.0), "b": torch.tensor([1.0, 3.0])}
-    tally.add_(metrics)
-    tally.reset()
-    assert tally.total is not None
-    place, cpu = tally.total.data_ptr(), torch.device("cpu")
-    assert tally.tensors() == {}
+def test_restored_sums_stay_where_a_graph_adds_to_them() -> None:
+    sums, metrics = MetricSums(), {"a": torch.tensor(2.0), "b": torch.tensor([1.0, 3.0])}
+    sums.add_(metrics)
+    sums.reset()
+    assert sums.total is not None
+    place, cpu = sums.total.data_ptr(), torch.device("cpu")
+    assert sums.tensors() == {}
     saved = {TOTAL: torch.tensor([4.0, 3.0, 9.0]), STEPS: torch.tensor(3)}
-    tally.restore_(saved, cpu)
-    assert tally.total.data_ptr() == place
-    tally.add_(metrics)
-    tally.steps += 1
-    assert {name: mean.tolist() for name, mean in tally.means().items()} == {"a": 1.5, "b": [1.0, 3.0]}
-    other = Tally()  # of a version that measures less
+    sums.restore_(saved, cpu)
+    assert sums.total.data_ptr() == place
+    sums.add_(metrics)
+    sums.steps += 1
+    assert {name: mean.tolist() for name, mean in sums.means().items()} == {"a": 1.5, "b": [1.0, 3.0]}
+    other = MetricSums()  # of a version that measures less
     other.restore_(saved, cpu)
     other.add_({"a": torch.tensor(2.0)})
     other.steps += 1

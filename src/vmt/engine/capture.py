@@ -17,7 +17,7 @@ from vmt.step.state import State
 
 
 @contextmanager
-def untouched(state: State) -> Iterator[None]:
+def rolled_back(state: State) -> Iterator[None]:
     """Whatever runs inside, the state and torch's generators are put back, in place."""
     saved = {name: tensor.clone() for name, tensor in state.tensors().items()}
     device = state.step.device
@@ -186,7 +186,7 @@ class Replay:
 def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
     """``advance`` as a graph. Everything it touches must stay where it is in memory from now on."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with untouched(state):
+    with rolled_back(state):
         # On a stream of its own, as capture requires: libraries choose their algorithms and take their workspaces here.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())

@@ -19,8 +19,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from vmt.engine.capture import drawing_with_torch_alone, untouched
-from vmt.engine.metric_sums import Tally
+from vmt.engine.capture import drawing_with_torch_alone, rolled_back
+from vmt.engine.metric_sums import MetricSums
 from vmt.engine.torch_patches import launched_early, reads_before_writes
 from vmt.kernels import convolution  # noqa: F401  (registers the operator)
 from vmt.kernels.launch import launches_early
@@ -41,7 +41,7 @@ class Held:
         return self.value
 
 
-def with_numbers_held(phase: Phase, setting: Setting, device: torch.device) -> tuple[Phase, Setting]:
+def constants_as_tensors(phase: Phase, setting: Setting, device: torch.device) -> tuple[Phase, Setting]:
     """The same phase with a schedule in the place of each weight and learning rate that has none; but a weight of zero
     stays as it is, for its term is only measured."""
     held: dict[Schedule, Tensor] = {}
@@ -66,7 +66,7 @@ def with_numbers_held(phase: Phase, setting: Setting, device: torch.device) -> t
 BY_WEIGHTS = torch.ops.vmt.by_weights.default
 
 
-def join_weight_gradients(graph: Graph) -> None:
+def fuse_weight_gradients(graph: Graph) -> None:
     """In place. What uses the gradients before the optimiser does is arithmetic on them alone, and moves along."""
     waiting: dict[Node, None] = {}
     for node in list(graph.nodes):
@@ -113,24 +113,24 @@ def mutates(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def compiled_step(phase: Phase, state: State, setting: Setting, tally: Tally) -> Callable[[], None]:
-    """One iteration of a phase as a function without arguments that works in place on the state and the tally."""
-    phase, setting = with_numbers_held(phase, setting, state.step.device)
-    with untouched(state), normalised_together():
+def compiled_step(phase: Phase, state: State, setting: Setting, sums: MetricSums) -> Callable[[], None]:
+    """One iteration of a phase as a function without arguments that works in place on the state and the sums."""
+    phase, setting = constants_as_tensors(phase, setting, state.step.device)
+    with rolled_back(state), normalised_together():
         # Once as it is: tables that are made on first use must exist before the tracer looks.
         with drawing_with_torch_alone():
-            tally.add_(step(phase, state, setting))
-        reachable = reached(state, setting, tally)
-        graph, tensors = traced(lambda: tally.add_(step(phase, state, setting)), reachable)
+            sums.add_(step(phase, state, setting))
+        reachable = reached(state, setting, sums)
+        graph, tensors = traced(lambda: sums.add_(step(phase, state, setting)), reachable)
     run = compiled_graph(graph, tensors)
 
     @torch.no_grad()
     def advance() -> None:
         run(*tensors)
 
-    with untouched(state):
+    with rolled_back(state):
         advance()  # what compiles may still fail when it is run: better here, where there is another way
-    tally.reset()
+    sums.reset()
     return advance
 
 
@@ -142,7 +142,7 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
     stand_ins: list[Tensor | int | torch.SymInt | None] = [
         mode.from_tensor(tensor, static_shapes=True) for tensor in tensors
     ]
-    join_weight_gradients(graph.graph)
+    fuse_weight_gradients(graph.graph)
     graph.recompile()
     early = tensors[0].is_cuda and launches_early(str(tensors[0].device))
     # Reordering loops for the sake of fusion fails an assertion of Inductor where a foreach kernel is concerned.
@@ -157,7 +157,7 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
     return run
 
 
-def reached(state: State, setting: Setting, tally: Tally) -> list[Tensor]:
+def reached(state: State, setting: Setting, sums: MetricSums) -> list[Tensor]:
     """Every tensor that outlives a step, each once."""
     tensors: list[Tensor] = [state.step]
     for module in state.roles.values():
@@ -167,7 +167,7 @@ def reached(state: State, setting: Setting, tally: Tally) -> list[Tensor]:
     for domain in setting.streams.values():
         tensors += [domain.x] if domain.y is None else [domain.x, domain.y]
     tensors += setting.scalars.values()
-    tensors += [] if tally.total is None else [tally.total]
+    tensors += [] if sums.total is None else [sums.total]
     return list({id(tensor): tensor for tensor in tensors}.values())
 
 

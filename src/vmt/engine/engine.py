@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vmt.engine import ENGINES
 from vmt.engine.capture import captured
-from vmt.engine.metric_sums import STEPS, TOTAL, Tally
+from vmt.engine.metric_sums import STEPS, TOTAL, MetricSums
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase, Update
 from vmt.step.draws import seed_layers
@@ -22,10 +22,10 @@ from vmt.step.step import Setting, step
 
 @dataclass(frozen=True)
 class Prepared:
-    """A phase made ready to run: ``advance`` does one iteration and adds its metrics to ``tally``."""
+    """A phase made ready to run: ``advance`` does one iteration and adds its metrics to ``sums``."""
 
     advance: Callable[[], None]
-    tally: Tally
+    sums: MetricSums
     name: str
     why: str
 
@@ -41,7 +41,7 @@ class Engine:
         self.state, self.setting, self.seed = state, setting, seed
         self.prepare = prepare
         self.ready: dict[tuple[Update, ...], Prepared] = {}
-        self.current: Tally | None = None
+        self.current: MetricSums | None = None
         self.carried: dict[str, Tensor] = {}
 
     def run(self, phase: Phase, first: int, count: int, global_step: int) -> None:
@@ -57,15 +57,15 @@ class Engine:
                 set_schedules(self.setting, first / phase.iterations)
                 self.ready[phase.updates] = self.prepare(phase, self.state, self.setting)
             prepared = self.ready[phase.updates]
-            self.current, self.name, self.why = prepared.tally, prepared.name, prepared.why
+            self.current, self.name, self.why = prepared.sums, prepared.name, prepared.why
             if self.carried:
-                prepared.tally.restore_(self.carried, device)
+                prepared.sums.restore_(self.carried, device)
                 self.carried = {}
             for i in range(count):
                 seed_layers(self.seed, global_step + i, device)
                 set_schedules(self.setting, (first + i) / phase.iterations)
                 prepared.advance()
-                prepared.tally.steps += 1
+                prepared.sums.steps += 1
 
     def metrics(self) -> dict[str, Tensor]:
         """The mean of every metric over the steps since the last call, on the CPU; the host waits for the device."""
@@ -94,8 +94,8 @@ def eager(why: str) -> Prepare:
     """The step as it is written."""
 
     def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
-        tally = Tally()
-        return Prepared(lambda: tally.add_(step(phase, state, setting)), tally, "eager", why)
+        sums = MetricSums()
+        return Prepared(lambda: sums.add_(step(phase, state, setting)), sums, "eager", why)
 
     return prepare
 
@@ -106,9 +106,9 @@ def compiled(why: str, say: Say) -> Prepare:
     def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
         from vmt.engine.compile import compiled_step  # here, for it loads the whole compiler
 
-        tally = Tally()
+        sums = MetricSums()
         say(f"compiling the {phase.name} step: up to a minute the first time, then from a cache")
-        return Prepared(compiled_step(phase, state, setting, tally), tally, "compiled", why)
+        return Prepared(compiled_step(phase, state, setting, sums), sums, "compiled", why)
 
     return falling_back(prepare, eager, "compiled", say)
 
@@ -120,9 +120,9 @@ def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
         inner = compiled(why, say)(phase, state, setting) if compile else eager(why)(phase, state, setting)
         say(f"capturing the {phase.name} step")
         advance = captured(inner.advance, state)
-        inner.tally.reset()
+        inner.sums.reset()
         as_asked = inner.why if inner.why == why else f"{inner.why} It is replayed as one CUDA graph."
-        return Prepared(advance, inner.tally, f"captured ({inner.name})", as_asked)
+        return Prepared(advance, inner.sums, f"captured ({inner.name})", as_asked)
 
     return falling_back(prepare, eager, "captured", say)
 

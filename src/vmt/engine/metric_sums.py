@@ -8,7 +8,7 @@ from torch import Tensor
 TOTAL, STEPS = "tally/total", "tally/steps"
 
 
-class Tally:
+class MetricSums:
     """Every metric of a step in one vector, so that adding a step's costs two kernels and reading them one copy."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
-from vmt.device import own_settings
+from vmt.device import default_torch_settings
 from vmt.nets.staged import evaluating
 
 BATCH = 1000
@@ -32,7 +32,7 @@ class Judgement:
 
 
 @torch.inference_mode()
-@own_settings()
+@default_torch_settings()
 def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
     """Logits of stored samples, images of any size, in evaluation mode; the mode of each layer is put back."""
     device = next(network.parameters()).device

@@ -29,7 +29,7 @@ class Copies(threading.local):
     """Those that the step of this thread has made."""
 
     def __init__(self) -> None:
-        self.halves: dict[int, Tensor] = {}
+        self.copies: dict[int, Tensor] = {}
         """The bfloat16 copy of a weight, by the identity of the weight."""
 
 
@@ -37,22 +37,22 @@ copies_made = Copies()
 
 
 @contextmanager
-def halved(modules: Iterable[nn.Module]) -> Iterator[None]:
+def bf16_weights(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Within this context, while weights do not change, :func:`convolve` finds their copies."""
     weights = {id(p): p.detach() for module in modules for p in module.parameters() if p.ndim == 4}
     copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights.values()]
     if copies:
         torch._foreach_copy_(copies, list(weights.values()))
-    before, copies_made.halves = copies_made.halves, dict(zip(weights, copies, strict=True))
+    before, copies_made.copies = copies_made.copies, dict(zip(weights, copies, strict=True))
     try:
         yield
     finally:
-        copies_made.halves = before
+        copies_made.copies = before
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """3×3 with padding 1, without bias."""
-    copy = copies_made.halves.get(id(weight))
+    copy = copies_made.copies.get(id(weight))
     if copy is None:
         return torch.nn.functional.conv2d(x, weight, padding=1)
     y: Tensor = Convolution.apply(x.to(torch.bfloat16), weight, copy)  # type: ignore[no-untyped-call]

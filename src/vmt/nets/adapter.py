@@ -34,7 +34,7 @@ def from_module(
 
     Each BatchNorm layer becomes one that keeps passes apart, with the same weights, running statistics, ε and momentum;
     from then on its running variance is the biased one (torch's is unbiased: n/(n-1) times as large). Where a layer
-    with batch or running statistics has no such equal, the network is marked ``one_by_one``: slower, and as right.
+    with batch or running statistics has no such equal, the network is marked ``separate_passes``: slower, and as right.
 
     >>> own = nn.Sequential(nn.Linear(5, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 9))
     >>> net = from_module(own, classes=3)
@@ -52,7 +52,7 @@ def from_module(
     stages = {"features": encoder, "hidden": Vectors(), "logits": logits_stage(last, classes, normalise_logits)}
     network = Staged(stages)
     convert_batch_norms(network)
-    network.one_by_one = any(keeps_statistics(layer) for layer in network.modules())
+    network.separate_passes = any(keeps_statistics(layer) for layer in network.modules())
     return network
 
 
@@ -211,18 +211,18 @@ def xi_for(network: Staged, x: Tensor) -> float:
     return XI_DETERMINISTIC
 
 
-def fitted(network: Staged, shape: tuple[int, ...], device: torch.device) -> Staged:
+def placed_on_device(network: Staged, shape: tuple[int, ...], device: torch.device) -> Staged:
     """The same network: weights channels_last, which convolutions are fastest with, if it runs so, and marked
-    ``one_by_one`` if its passes cannot share a batch.
+    ``separate_passes`` if its passes cannot share a batch.
 
     What does not run so: ``x.view(len(x), -1)`` behind a convolution, and weights of five dimensions.
     """
-    network.one_by_one = network.one_by_one or any(map(keeps_statistics, network.modules()))
+    network.separate_passes = network.separate_passes or any(map(keeps_statistics, network.modules()))
     samples = torch.zeros(2, *shape, dtype=torch.float32, device=device)
     for layout in (torch.channels_last, torch.contiguous_format):
         with suppress(RuntimeError):  # what fails in either is left for training to complain of
             network.to(device).to(memory_format=layout)  # type: ignore[call-overload]
-            network.one_by_one = network.one_by_one or regroups(network, samples)
+            network.separate_passes = network.separate_passes or regroups(network, samples)
             break
     return network
 

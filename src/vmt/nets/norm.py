@@ -87,7 +87,7 @@ class BatchNorm(nn.Module):
         if len(sizes) > 1 and sum(sizes) != len(x):
             raise InputError(
                 f"a batch norm sees {len(x)} rows for {sum(sizes)} samples, so that it cannot keep passes apart: set "
-                "one_by_one of the network to True."
+                "separate_passes of the network to True."
             )
         if call.together and len(set(sizes)) == 1:
             return self.all_passes(x, len(sizes))

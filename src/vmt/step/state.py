@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vmt.errors import InputError
 from vmt.methods.nouns import Copy, Discriminator, Method, Network
-from vmt.nets.adapter import fitted
+from vmt.nets.adapter import placed_on_device
 from vmt.nets.networks import discriminator
 from vmt.nets.staged import Staged, evaluating
 from vmt.step.draws import key, seed_generators
@@ -64,7 +64,7 @@ def build_state(
     for name, role in method.roles.items():
         with seeded(key(seed, f"initialise/{name}") >> 1, device):
             if isinstance(role, Network):
-                module = fitted(network(), shape, device).part(role.after, role.until)
+                module = placed_on_device(network(), shape, device).part(role.after, role.until)
             elif isinstance(role, Discriminator):
                 module = discriminator(features_of(roles[role.of], shape, role.tap), role.hidden)
             else:

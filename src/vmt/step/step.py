@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vmt.data.domains import Domain
 from vmt.errors import InputError
-from vmt.kernels.convolution import halved
+from vmt.kernels.convolution import bf16_weights
 from vmt.losses import at_least_float32, slope
 from vmt.methods.nodes import SLOPE, Batch, Draws, Node, Tap, View
 from vmt.methods.nouns import Phase, Update
@@ -64,7 +64,7 @@ def apply(update: Update, planned: tuple[Pass, ...], state: State, setting: Sett
     used = [state.roles[role] for role in dict.fromkeys(each.role for each in planned)]
     bfloat16_on_cuda = setting.bfloat16 and state.step.is_cuda
     others = [module for role, module in state.roles.items() if role not in update.optimises]
-    with frozen(others), halved(used) if bfloat16_on_cuda else nullcontext():
+    with frozen(others), bf16_weights(used) if bfloat16_on_cuda else nullcontext():
         values = Evaluation(update, state, setting, repeat)
         for each in planned:
             values.run(each)
@@ -146,7 +146,7 @@ class Evaluation:
             torch.autocast(device, torch.bfloat16, enabled=self.setting.bfloat16, cache_enabled=False),
             nullcontext() if each.gradient else frozen([module]),
         ):
-            if module.one_by_one:
+            if module.separate_passes:
                 for view, x in zip(each.views, inputs, strict=True):
                     with statistics_kept(module, view.statistics):
                         self.keep(each, (view,), module, x)

@@ -13,7 +13,7 @@ import torch
 
 from vmt.data.domains import Domain
 from vmt.data.task import Task
-from vmt.device import own_settings, single_precision, torch_device
+from vmt.device import default_torch_settings, single_precision, torch_device
 from vmt.engine.engine import make_engine
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import judge
@@ -98,7 +98,7 @@ def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
 @one_at_a_time
 @torch.inference_mode(False)  # whatever mode the caller is in: notebooks often switch gradients off for good
 @torch.enable_grad()
-@own_settings()
+@default_torch_settings()
 def train(
     task: Task,
     method: Method,
