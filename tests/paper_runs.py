@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vmt.cli.train import load
-from vmt.paper.experiment import Stage
+from vmt.paper.experiment import Job
 from vmt.paper.figures import System
 from vmt.paper.results import write_result
 from vmt.runs.folder import RunSpec
@@ -21,6 +21,6 @@ def write_runs(systems: Iterable[System], data: Path, runs: Path, results: Path)
         recipe = with_settings(experiment.recipe(0), {"iterations": 4}, {"iterations": 2})
         config = replace(recipe.config, batch_size=4, evaluate_every=2, precision="float32", validate_samples=0)
         spec = RunSpec(DataSpec("mnist-svhn", str(data)), replace(recipe, config=config))
-        stage = Stage(experiment, 0, experiment.phases[-1])
-        summary = carry_out(Run.of(spec, task), runs / stage.run).summary
-        write_result(results, stage, summary, runs / stage.run, task)
+        job = Job(experiment, 0, experiment.phases[-1])
+        summary = carry_out(Run.of(spec, task), runs / job.run).summary
+        write_result(results, job, summary, runs / job.run, task)

@@ -13,8 +13,8 @@ from tests.paper_cells import cell
 from vmt.cli.main import main
 from vmt.cli.train import load
 from vmt.errors import gave_up
-from vmt.paper.experiment import stages
-from vmt.paper.queue import Places, fill
+from vmt.paper.experiment import jobs_for
+from vmt.paper.queue import Workspace, run_queue
 from vmt.train.progress import Progress
 
 NET = """
@@ -94,8 +94,8 @@ class ShortOfMemory(Progress):
 
 
 def test_a_run_that_needs_too_much_memory_holds_up_no_other(tmp_path: Path) -> None:
-    queue = stages([cell("Source-Only", "source_only", 2)])
-    places = Places(str(official_files(tmp_path)), tmp_path / "results", tmp_path / "runs")
-    done, missing, complaints = astuple(fill(queue, load, places, None, CHANGES, print, ShortOfMemory))
-    assert (done, missing, len(complaints)) == (1, 1, 1)
-    assert complaints[0].startswith(f"{queue[0]}: the GPU has too little memory (CUDA out of memory): take a smaller")
+    queue = jobs_for([cell("Source-Only", "source_only", 2)])
+    workspace = Workspace(str(official_files(tmp_path)), tmp_path / "results", tmp_path / "runs")
+    done, missing, problems = astuple(run_queue(queue, load, workspace, None, CHANGES, print, ShortOfMemory))
+    assert (done, missing, len(problems)) == (1, 1, 1)
+    assert problems[0].startswith(f"{queue[0]}: the GPU has too little memory (CUDA out of memory): take a smaller")

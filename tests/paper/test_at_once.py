@@ -14,26 +14,26 @@ from tests.cli.test_bad_input import official_files
 from tests.paper_cells import cell, refined
 from vmt.cli.paper import to_stderr
 from vmt.cli.train import load
-from vmt.paper.experiment import Cell, Experiment, stages
-from vmt.paper.queue import Filled, Places, fill_together
+from vmt.paper.experiment import Cell, Experiment, jobs_for
+from vmt.paper.queue import QueueOutcome, Workspace, run_queue_in_workers
 from vmt.runs.folder import RUN, InUse, folder_lock
 
 CHANGES = {"batch_size": 4, "log_every": 1, "checkpoint_every": 1, "device": "cpu"}
 
 
 def test_workers_share_a_queue_and_do_every_stage_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    places = Places(str(official_files(tmp_path)), tmp_path / "results", tmp_path / "runs", at_once=2)
+    workspace = Workspace(str(official_files(tmp_path)), tmp_path / "results", tmp_path / "runs", at_once=2)
     elsewhere = Cell("x", "mnist-mnistm", Experiment("mnist-mnistm", "source_only"), "source_only", None)
-    queue = stages([refined("dirt_t"), cell("Source-Only", "source_only", 2), elsewhere])
-    filled = fill_together(queue, load, places, None, CHANGES, to_stderr)
-    assert (filled.done, filled.missing, len(filled.complaints)) == (4, 1, 1)
-    assert "vmt data build mnistm" in filled.complaints[0]
+    queue = jobs_for([refined("dirt_t"), cell("Source-Only", "source_only", 2), elsewhere])
+    filled = run_queue_in_workers(queue, load, workspace, None, CHANGES, to_stderr)
+    assert (filled.done, filled.missing, len(filled.problems)) == (4, 1, 1)
+    assert "vmt data build mnistm" in filled.problems[0]
     begun = [line.split("] ")[1] for line in capfd.readouterr().err.splitlines() if line.startswith("[")]
     assert sorted(begun) == sorted(map(str, queue[:4]))
-    records = [json.loads(path.read_text()) for path in places.results.iterdir()]
+    records = [json.loads(path.read_text()) for path in workspace.results.iterdir()]
     assert [record["at_once"] for record in records] == [2, 2, 2]
     assert all(record["finished"] for record in records)
-    assert fill_together(queue[:4], load, places, None, CHANGES, to_stderr) == Filled(0, 0, [])
+    assert run_queue_in_workers(queue[:4], load, workspace, None, CHANGES, to_stderr) == QueueOutcome(0, 0, [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -17,29 +17,31 @@ from vmt.cli.paper import to_stderr
 from vmt.cli.train import load
 from vmt.data import Task
 from vmt.errors import InputError
-from vmt.paper.experiment import stages
-from vmt.paper.queue import MOST_FAILURES, Filled, Places, fill, fill_together
+from vmt.paper.experiment import jobs_for
+from vmt.paper.queue import MOST_FAILURES, QueueOutcome, Workspace, run_queue, run_queue_in_workers
 from vmt.runs.folder import read_run
 from vmt.runs.run import Run, carry_out
 from vmt.runs.spec import DataSpec
 from vmt.train.progress import Progress
 
-QUEUE = stages([cell("Source-Only", "source_only", 2)])
+QUEUE = jobs_for([cell("Source-Only", "source_only", 2)])
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("filled")
-    assert fill(QUEUE, load, places_in(folder, folder), None, CHANGES, lambda said: None) == Filled(2, 0, [])
+    assert run_queue(QUEUE, load, workspace_in(folder, folder), None, CHANGES, lambda said: None) == QueueOutcome(
+        2, 0, []
+    )
     return folder
 
 
-def places_in(folder: Path, data: Path, at_once: int = 1) -> Places:
+def workspace_in(folder: Path, data: Path, at_once: int = 1) -> Workspace:
     files = data / "data"
     if not files.exists():
         files.mkdir()
         official_files(files)
-    return Places(str(files), folder / "results", folder / "runs", at_once)
+    return Workspace(str(files), folder / "results", folder / "runs", at_once)
 
 
 class StoppedAtItsEnd(Progress):
@@ -54,12 +56,12 @@ def test_a_queue_asked_to_stop_in_the_last_moment_of_a_run_finishes_the_run_and_
     filled: Path, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    places = places_in(tmp_path, filled)
-    assert fill(QUEUE, load, places, None, CHANGES, said.append, StoppedAtItsEnd) == Filled(1, 1, [])
-    assert said[-1] == "Stopped; 1 stage is missing. The same command goes on."
-    (result,) = places.results.iterdir()
+    workspace = workspace_in(tmp_path, filled)
+    assert run_queue(QUEUE, load, workspace, None, CHANGES, said.append, StoppedAtItsEnd) == QueueOutcome(1, 1, [])
+    assert said[-1] == "Stopped; 1 job is missing. The same command goes on."
+    (result,) = workspace.results.iterdir()
     assert json.loads(result.read_text())["finished"]
-    assert (places.runs / result.stem / "model.safetensors").exists()
+    assert (workspace.runs / result.stem / "model.safetensors").exists()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -82,8 +84,8 @@ def always_fail(data: DataSpec) -> Task:
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, capfd: pytest.CaptureFixture[str], at_once: int) -> None:
-    places = places_in(tmp_path, tmp_path, at_once)
-    assert fill_together(QUEUE, load_or_be_killed, places, None, CHANGES, to_stderr) == Filled(2, 0, [])
+    workspace = workspace_in(tmp_path, tmp_path, at_once)
+    assert run_queue_in_workers(QUEUE, load_or_be_killed, workspace, None, CHANGES, to_stderr) == QueueOutcome(2, 0, [])
     assert "A worker was ended by signal 9: another takes its place." in capfd.readouterr().err
 
 
@@ -91,19 +93,19 @@ def test_a_device_that_is_not_there_is_not_replaced_by_another(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    places = places_in(tmp_path, tmp_path)
-    outcome = fill_together(QUEUE, load, places, None, {**CHANGES, "device": "cuda"}, to_stderr)
-    assert (outcome.done, outcome.missing, len(outcome.complaints)) == (0, 2, 1)
+    workspace = workspace_in(tmp_path, tmp_path)
+    outcome = run_queue_in_workers(QUEUE, load, workspace, None, {**CHANGES, "device": "cuda"}, to_stderr)
+    assert (outcome.done, outcome.missing, len(outcome.problems)) == (0, 2, 1)
     assert "vmt: device 'cuda' is not there: torch sees 0 CUDA devices" in capfd.readouterr().err
-    assert not places.runs.exists()
+    assert not workspace.runs.exists()
 
 
 def test_workers_that_always_fail_are_replaced_a_few_times(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    places = places_in(tmp_path, tmp_path)
-    outcome = fill_together(QUEUE, always_fail, places, None, CHANGES, to_stderr)
-    assert (outcome.done, outcome.missing, len(outcome.complaints)) == (0, 2, 1)
-    assert "a worker ended with code 1 (out of memory?): the same command goes on" in outcome.complaints[0]
-    assert len((Path(places.data) / "failures").read_text()) == 1 + MOST_FAILURES
+    workspace = workspace_in(tmp_path, tmp_path)
+    outcome = run_queue_in_workers(QUEUE, always_fail, workspace, None, CHANGES, to_stderr)
+    assert (outcome.done, outcome.missing, len(outcome.problems)) == (0, 2, 1)
+    assert "a worker ended with code 1 (out of memory?): the same command goes on" in outcome.problems[0]
+    assert len((Path(workspace.data) / "failures").read_text()) == 1 + MOST_FAILURES
     said = capfd.readouterr().err
     assert "vmt: the GPU has failed (CUDA error: an illegal memory access was encountered): the same command" in said
     assert "Traceback" not in said
@@ -113,15 +115,15 @@ def test_workers_that_always_fail_are_replaced_a_few_times(tmp_path: Path, capfd
 def test_a_damaged_summary_holds_up_no_other_run(filled: Path, tmp_path: Path, damage: bytes) -> None:
     for part in ("runs", "results"):
         shutil.copytree(filled / part, tmp_path / part)
-    places = places_in(tmp_path, filled)
-    run, other = (places.runs / stage.run for stage in QUEUE)
+    workspace = workspace_in(tmp_path, filled)
+    run, other = (workspace.runs / job.run for job in QUEUE)
     (run / "summary.json").write_bytes(damage)
-    for stage in QUEUE:
-        (places.results / f"{stage.run}.json").unlink()
-    done, missing, complaints = astuple(fill(QUEUE, load, places, None, CHANGES, lambda said: None))
+    for job in QUEUE:
+        (workspace.results / f"{job.run}.json").unlink()
+    done, missing, problems = astuple(run_queue(QUEUE, load, workspace, None, CHANGES, lambda said: None))
     assert (done, missing) == (1, 1)
-    assert complaints == [f"{run / 'summary.json'} cannot be read: remove {run}, and run its table again."]
-    assert [path.stem for path in places.results.iterdir()] == [other.name]
+    assert problems == [f"{run / 'summary.json'} cannot be read: remove {run}, and run its table again."]
+    assert [path.stem for path in workspace.results.iterdir()] == [other.name]
     assert (run / "model.safetensors").read_bytes() == (filled / "runs" / run.name / "model.safetensors").read_bytes()
 
 

@@ -11,7 +11,7 @@ from tests.paper_cells import cell, refined
 from vmt.cli.main import main
 from vmt.errors import InputError
 from vmt.paper import numbers
-from vmt.paper.experiment import Experiment, Stage, Table, stages
+from vmt.paper.experiment import Experiment, Job, Table, jobs_for
 from vmt.paper.pages import markdown, pages, rows_of
 from vmt.paper.results import result_path
 from vmt.paper.tables import TABLES, find_table
@@ -20,10 +20,10 @@ from vmt.runs.recipes import PAPER, paper
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 def test_every_run_of_a_table_is_a_method(table: Table) -> None:
-    for stage in stages(table.cells):
-        method = stage.experiment.recipe(stage.seed).build()
-        assert tuple(phase.name for phase in method.phases) == stage.experiment.phases
-        asked = stage.experiment.changes
+    for job in jobs_for(table.cells):
+        method = job.experiment.recipe(job.seed).build()
+        assert tuple(phase.name for phase in method.phases) == job.experiment.phases
+        asked = job.experiment.changes
         lengths = [asked.get("iterations", 40_000), asked.get("dirt_t_iterations", 160_000)]
         assert [phase.iterations for phase in method.phases] == lengths[: len(method.phases)]
 
@@ -89,23 +89,23 @@ def test_the_variants_differ_by_their_terms() -> None:
 
 
 def test_the_list_of_priorities_begins_with_what_matters_most() -> None:
-    queue = stages(TABLES["priority"].cells)
+    queue = jobs_for(TABLES["priority"].cells)
     warm = Experiment("mnist-svhn", dirt_t=True, changes={"warm_up": 0.125})
-    assert queue[:6] == [Stage(warm, seed, phase) for phase in ("vmt", "dirt_t") for seed in (0, 1, 2)]
-    assert len({(stage.run, stage.phase) for stage in queue}) == len(queue)
-    assert {(s.run, s.phase) for s in queue} <= {(s.run, s.phase) for s in stages(find_table("all").cells)}
+    assert queue[:6] == [Job(warm, seed, phase) for phase in ("vmt", "dirt_t") for seed in (0, 1, 2)]
+    assert len({(job.run, job.phase) for job in queue}) == len(queue)
+    assert {(s.run, s.phase) for s in queue} <= {(s.run, s.phase) for s in jobs_for(find_table("all").cells)}
 
 
 def test_stages_come_once_in_the_order_of_the_cells() -> None:
     cells = (refined("vmt", 2), refined("dirt_t"), cell("Source-Only", "source_only"), refined("dirt_t"))
-    short = [(stage.seed, stage.phase) for stage in stages(cells)]
+    short = [(job.seed, job.phase) for job in jobs_for(cells)]
     assert short == [(0, "vmt"), (1, "vmt"), (0, "dirt_t"), (0, "source_only")]
-    assert [s.phase for s in stages(cells, phases=1)] == ["vmt", "vmt", "source_only"]
-    assert [s.seed for s in stages(cells, seeds=[4, 7], only="Source*")] == [4, 7]
-    assert [s.phase for s in stages(cells[1:2])] == ["vmt", "dirt_t"], "a phase comes with those before it"
-    assert len(stages(cells, only="*dirt_t*")) == 3, "a pattern may name a run as well"
+    assert [s.phase for s in jobs_for(cells, phases=1)] == ["vmt", "vmt", "source_only"]
+    assert [s.seed for s in jobs_for(cells, seeds=[4, 7], only="Source*")] == [4, 7]
+    assert [s.phase for s in jobs_for(cells[1:2])] == ["vmt", "dirt_t"], "a phase comes with those before it"
+    assert len(jobs_for(cells, only="*dirt_t*")) == 3, "a pattern may name a run as well"
     with pytest.raises(InputError, match="nothing"):
-        stages(cells, only="nothing")
+        jobs_for(cells, only="nothing")
 
 
 def test_collapsed_runs_are_counted_not_dropped(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from tests.paper_cells import cell
 from vmt.cli.main import main
 from vmt.data import digits_task
 from vmt.disk import flush_to_disk
-from vmt.paper.experiment import stages
-from vmt.paper.queue import Places, fill
+from vmt.paper.experiment import jobs_for
+from vmt.paper.queue import Workspace, run_queue
 from vmt.train.checkpoint import load_latest, save_checkpoint
 
 FLAGS = ["--iterations", 60, "--dirt-t", "--dirt-t-iterations", 40, "--interval", 20, "--log-every", 5]
@@ -168,11 +168,11 @@ def test_a_path_that_the_system_refuses_is_a_sentence(
 
 @posix
 def test_a_queue_complains_of_a_folder_that_the_system_refuses(tmp_path: Path) -> None:
-    places = Places(str(tmp_path), tmp_path / "results", tmp_path / LONG)
-    queue = stages([cell("Source-Only", "source_only")])
-    filled = fill(queue, lambda _: digits_task(), places, None, {}, lambda said: None)
-    assert filled.complaints == [
-        f"{places.runs / 'mnist-svhn_source_only_in_iterations=3_0'} cannot be used (File name too long): "
+    workspace = Workspace(str(tmp_path), tmp_path / "results", tmp_path / LONG)
+    queue = jobs_for([cell("Source-Only", "source_only")])
+    filled = run_queue(queue, lambda _: digits_task(), workspace, None, {}, lambda said: None)
+    assert filled.problems == [
+        f"{workspace.runs / 'mnist-svhn_source_only_in_iterations=3_0'} cannot be used (File name too long): "
         "check the path, its permissions and the disk."
     ]
 

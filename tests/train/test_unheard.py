@@ -63,15 +63,15 @@ from tests.paper_cells import cell
 from tests.paper.test_at_once import CHANGES
 from vmt.cli.paper import to_stderr
 from vmt.cli.train import load
-from vmt.paper.experiment import stages
-from vmt.paper.queue import Places
-from vmt.paper.queue import fill_together
+from vmt.paper.experiment import jobs_for
+from vmt.paper.queue import Workspace
+from vmt.paper.queue import run_queue_in_workers
 
 if __name__ == "__main__":
-    queue = stages([cell("Source-Only", "source_only", 2)])
-    places = Places(sys.argv[1], Path("results"), Path("runs"), at_once=2)
-    filled = fill_together(queue, load, places, None, CHANGES, to_stderr)
-    Path("filled").write_text(f"{filled.done} {filled.missing} {filled.complaints}")
+    queue = jobs_for([cell("Source-Only", "source_only", 2)])
+    workspace = Workspace(sys.argv[1], Path("results"), Path("runs"), at_once=2)
+    filled = run_queue_in_workers(queue, load, workspace, None, CHANGES, to_stderr)
+    Path("filled").write_text(f"{filled.done} {filled.missing} {filled.problems}")
 """
     (tmp_path / "fill_it.py").write_text(script)
     stream = broken_pipe()

@@ -8,12 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from tests.validator_cases import each_case, one_class, random_logits
 from vmt import InputError, validators
-from vmt.runs.ranking import ranks, spearman, spearman_of_known
 from vmt.validators import VALIDATORS, Evidence, collapse_alarm, scores
 
 
@@ -215,15 +213,3 @@ def test_higher_is_better(name: str) -> None:
     """The same predictions, less and less certain."""
     values = [float(WORSE[name](torch.eye(6).repeat(5, 1) * size)) for size in (0.5, 1, 2, 4, 8)]
     assert all(a < b for a, b in pairwise(values))
-
-
-def test_spearman_with_ties() -> None:
-    random = np.random.default_rng(0)
-    for n in (2, 5, 40):
-        a, b = random.integers(0, 6, n).tolist(), random.integers(0, 6, n).tolist()
-        if len(set(a)) > 1 and len(set(b)) > 1:
-            assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic)
-    assert ranks([3, 1, 3]).tolist() == [2.5, 1, 2.5]
-    assert spearman([1, 1, 1], [1, 2, 3]) is None
-    assert spearman([1], [2]) is None
-    assert spearman_of_known([1, None, 3, 4], [2, 9, None, 5]) == pytest.approx(1)

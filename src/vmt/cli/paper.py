@@ -9,9 +9,9 @@ from typing import Any
 from vmt.device import torch_device
 from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError, counted
-from vmt.paper.experiment import Stage, Table, stages
+from vmt.paper.experiment import Job, Table, jobs_for
 from vmt.paper.pages import markdown, pages, rows_of
-from vmt.paper.queue import Filled, Places, fill, fill_together, side_by_side
+from vmt.paper.queue import QueueOutcome, Workspace, run_queue, run_queue_in_workers, side_by_side
 from vmt.paper.results import is_done
 from vmt.paper.tables import TABLES, find_table
 from vmt.runs.folder import RUN
@@ -30,18 +30,18 @@ def chosen(arguments: argparse.Namespace) -> Table:
 def list_tables(arguments: argparse.Namespace) -> int:
     if arguments.table is None:
         for name, table in TABLES.items():
-            size = f"{counted(len(table.cells), 'number')}, {counted(len(stages(table.cells)), 'stage')} of runs"
+            size = f"{counted(len(table.cells), 'number')}, {counted(len(jobs_for(table.cells)), 'job')} of runs"
             print(f"{name:<18} {table.title}: {size}")
         return 0
-    for stage in stages(chosen(arguments).cells):
-        print(f"{stands(stage, arguments):<12} {stage.run:<58} {stage.phase}")
+    for job in jobs_for(chosen(arguments).cells):
+        print(f"{stands(job, arguments):<12} {job.run:<58} {job.phase}")
     return 0
 
 
-def stands(stage: Stage, arguments: argparse.Namespace) -> str:
-    if is_done(arguments.results, stage):
+def stands(job: Job, arguments: argparse.Namespace) -> str:
+    if is_done(arguments.results, job):
         return "done"
-    return "begun" if (arguments.runs / stage.run / RUN).exists() else "missing"
+    return "begun" if (arguments.runs / job.run / RUN).exists() else "missing"
 
 
 def run_table(arguments: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def run_table(arguments: argparse.Namespace) -> int:
     for name in ("phases", "at_once"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise InputError(f"--{name.replace('_', '-')} {value}: give 1 or more.")
-    queue = stages(table.cells, arguments.seeds, arguments.only, arguments.phases)
+    queue = jobs_for(table.cells, arguments.seeds, arguments.only, arguments.phases)
     if arguments.data is None:
         raise InputError(f"the paper's runs need the official files: give their folder with --data ({GET_DATA}).")
     torch_device(arguments.device)
@@ -60,27 +60,27 @@ def run_table(arguments: argparse.Namespace) -> int:
         "checkpoint_every": arguments.checkpoint_every,
     }
     budget = None if arguments.budget is None else 60 * arguments.budget
-    places = Places(arguments.data, arguments.results, arguments.runs, arguments.at_once)
-    filled = fill_queue(queue, places, budget, changes)
-    if filled.complaints and not filled.done:
-        raise InputError(filled.complaints[0])
+    workspace = Workspace(arguments.data, arguments.results, arguments.runs, arguments.at_once)
+    filled = fill_queue(queue, workspace, budget, changes)
+    if filled.problems and not filled.done:
+        raise InputError(filled.problems[0])
     print_table(table, arguments)
-    for complaint in filled.complaints:
+    for complaint in filled.problems:
         to_stderr(f"vmt: {complaint}")
-    return 2 if filled.complaints else 0
+    return 2 if filled.problems else 0
 
 
-def fill_queue(queue: list[Stage], places: Places, budget: float | None, changes: dict[str, Any]) -> Filled:
+def fill_queue(queue: list[Job], workspace: Workspace, budget: float | None, changes: dict[str, Any]) -> QueueOutcome:
     device = torch_device(changes["device"])
     on_gpu = device.type == "cuda"
-    if places.at_once == 1 and not on_gpu:
-        return fill(queue, load_data, places, budget, changes, to_stderr)
+    if workspace.at_once == 1 and not on_gpu:
+        return run_queue(queue, load_data, workspace, budget, changes, to_stderr)
     # By name: a worker that finds no GPU, after another has failed there, must not go on with its run on the CPU.
     changes = {**changes, "device": str(device)}
     # A GPU that fails is lost to the process that uses it, so there it is always another one than this.
-    if on_gpu and places.at_once > 1 and not side_by_side():
+    if on_gpu and workspace.at_once > 1 and not side_by_side():
         to_stderr("NVIDIA's MPS does not run, so runs on one GPU take turns: nvidia-cuda-mps-control -d starts it.")
-    return fill_together(queue, load_data, places, budget, changes, to_stderr)
+    return run_queue_in_workers(queue, load_data, workspace, budget, changes, to_stderr)
 
 
 def show_table(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,17 @@ from typing import Any
 
 from vmt.cli.columns import Column, across, filled, fitted, shortened, terminal_width
 from vmt.errors import InputError, few
-from vmt.runs.ranking import History, Look, agreement, incomparable, models, names, ranked, read_history, warnings
+from vmt.runs.ranking import (
+    History,
+    ScoredModel,
+    agreement,
+    candidates,
+    incomparable,
+    ranked,
+    read_history,
+    validators_of,
+    warnings,
+)
 from vmt.runs.record import find_runs
 from vmt.validators.registry import VALIDATORS, check_name
 
@@ -18,11 +28,13 @@ def run(arguments: argparse.Namespace) -> int:
     by = check_name(arguments.by)
     histories, left_out = read_all(find_runs(arguments.runs))
     check_known(by, histories)
-    order, agree, warned = ranked(models(histories), by), agreement(histories), [*left_out, *warnings(histories)]
+    order, agree, warned = ranked(candidates(histories), by), agreement(histories), [*left_out, *warnings(histories)]
     if arguments.json:
-        looks = {h.looks[0].run: [asdict(look) for look in h.looks] for h in histories}
-        best_first = [asdict(look) for look in order]
-        print(json.dumps({"by": by, "ranking": best_first, "agreement": agree, "warnings": warned, "looks": looks}))
+        evaluations = {h.evaluations[0].run: [asdict(model) for model in h.evaluations] for h in histories}
+        best_first = [asdict(model) for model in order]
+        print(
+            json.dumps({"by": by, "ranking": best_first, "agreement": agree, "warnings": warned, "looks": evaluations})
+        )
         return 0
     width = terminal_width()
     doubt = incomparable(histories)
@@ -30,11 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"Ranked by {by}, {measures} (higher is better). No target labels are used.", width)
     say(doubt or "", width)
     print("\n" + ranking(order, by, width, arguments.all))
-    if any(look.accuracy is not None for look in order):
+    if any(model.accuracy is not None for model in order):
         print()
         say("* measured with target labels, which these runs happen to have; not used for the ranking.", width)
     for history in histories if arguments.history else ():
-        print(f"\n{history.looks[0].run} over time:\n\n" + over_time(history.looks, by, width))
+        print(f"\n{history.evaluations[0].run} over time:\n\n" + over_time(history.evaluations, by, width))
     print()
     for sentence in [*(f"Warning: {each}" for each in warned if each != doubt), *advice(order, histories, by)]:
         say(sentence, width)
@@ -74,54 +86,54 @@ def read_all(folders: Iterable[Path]) -> tuple[list[History], list[str]]:
 
 def check_known(by: str, histories: Sequence[History]) -> None:
     """Refuse to rank by what no run has, and say what there is."""
-    known = names([look for history in histories for look in history.looks])
+    known = validators_of([model for history in histories for model in history.evaluations])
     if by not in known:
-        raise InputError(f"no look of these runs has {by}: choose with --by one of {', '.join(known)}.")
+        raise InputError(f"no evaluation of these runs has {by}: choose with --by one of {', '.join(known)}.")
 
 
-def ranking(looks: Sequence[Look], by: str, width: int, others: bool) -> str:
+def ranking(models: Sequence[ScoredModel], by: str, width: int, others: bool) -> str:
     """One line for each model: where it is, the score that ranks, what speaks against it, and the other scores if
     asked for."""
-    place = Column("#", [str(place) for place in range(1, len(looks) + 1)])
-    rest = [steps(looks), *ranked_by(looks, by)]
+    place = Column("#", [str(place) for place in range(1, len(models) + 1)])
+    rest = [steps(models), *ranked_by(models, by)]
     room = width - across([place, Column("", []), *rest])
-    runs = Column("run", [shortened(look.run, max(room, len("run") + 12)) for look in looks], words=True)
-    return fitted(place, [runs, *rest, *(other_scores(looks, by) if others else ())], width)
+    runs = Column("run", [shortened(model.run, max(room, len("run") + 12)) for model in models], words=True)
+    return fitted(place, [runs, *rest, *(other_scores(models, by) if others else ())], width)
 
 
-def over_time(looks: Sequence[Look], by: str, width: int) -> str:
-    """One line for each look at a run."""
-    return fitted(steps(looks), [*ranked_by(looks, by), *other_scores(looks, by)], width)
+def over_time(models: Sequence[ScoredModel], by: str, width: int) -> str:
+    """One line for each evaluation of a run."""
+    return fitted(steps(models), [*ranked_by(models, by), *other_scores(models, by)], width)
 
 
-def steps(looks: Sequence[Look]) -> Column:
-    return Column("iteration", [str(look.step) for look in looks])
+def steps(models: Sequence[ScoredModel]) -> Column:
+    return Column("iteration", [str(model.step) for model in models])
 
 
-def ranked_by(looks: Sequence[Look], by: str) -> list[Column]:
+def ranked_by(models: Sequence[ScoredModel], by: str) -> list[Column]:
     """The score that ranks; alarms and, though it decides nothing, the accuracy where there are any."""
-    columns = [scores_of(looks, by)]
-    if any(look.alarm for look in looks):
-        columns.append(Column("alarm", ["yes" if look.alarm else "" for look in looks]))
-    if any(look.accuracy is not None for look in looks):
-        columns.append(Column("target accuracy*", [number(look.accuracy) for look in looks]))
+    columns = [scores_of(models, by)]
+    if any(model.alarm for model in models):
+        columns.append(Column("alarm", ["yes" if model.alarm else "" for model in models]))
+    if any(model.accuracy is not None for model in models):
+        columns.append(Column("target accuracy*", [number(model.accuracy) for model in models]))
     return columns
 
 
-def other_scores(looks: Sequence[Look], by: str) -> list[Column]:
-    return [scores_of(looks, name) for name in names(looks) if name != by]
+def other_scores(models: Sequence[ScoredModel], by: str) -> list[Column]:
+    return [scores_of(models, name) for name in validators_of(models) if name != by]
 
 
-def scores_of(looks: Sequence[Look], name: str) -> Column:
-    return Column(name, [number(look.scores.get(name)) for look in looks])
+def scores_of(models: Sequence[ScoredModel], name: str) -> Column:
+    return Column(name, [number(model.scores.get(name)) for model in models])
 
 
-def advice(order: Sequence[Look], histories: Sequence[History], by: str) -> list[str]:
+def advice(order: Sequence[ScoredModel], histories: Sequence[History], by: str) -> list[str]:
     """What to do now."""
     first = order[0]
     said = [f"The first is {first.file}." if first.file else f"The first is {first.run}; its model is not saved yet."]
     # Where scores are equal, what there is comes first.
-    bests = [(ranked([*models([h]), *h.looks], by)[0], h.looks[-1]) for h in histories]
+    bests = [(ranked([*candidates([h]), *h.evaluations], by)[0], h.evaluations[-1]) for h in histories]
     lost = [best for best, last in bests if not best.file and best is not last and best.scores.get(by) is not None]
     if lost:
         moments = few([f"{best.run} at iteration {best.step}" for best in lost])

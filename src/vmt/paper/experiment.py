@@ -1,4 +1,4 @@
-"""The nouns of a table: an experiment is a run but for its seed, a cell one number, a stage one phase of one run."""
+"""The nouns of a table: an experiment is a run but for its seed, a cell one number, a job one phase of one run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -64,7 +64,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Job:
     """One phase of one run: what the runner does in one go."""
 
     experiment: Experiment
@@ -80,17 +80,17 @@ class Stage:
         return f"{self.experiment.name}, seed {self.seed}: {self.phase}"
 
 
-def stages(
+def jobs_for(
     cells: Iterable[Cell],
     seeds: Sequence[int] | None = None,
     only: str | None = None,
     phases: int | None = None,
-) -> list[Stage]:
-    """Every stage that the cells need, once, in their order; a phase comes with those before it.
+) -> list[Job]:
+    """Every job that the cells need, once, in their order; a phase comes with those before it.
 
     ``seeds`` replaces the cells' own, ``only`` is a pattern of names, ``phases`` the number of phases to stop after.
     """
-    wanted: dict[tuple[str, str], Stage] = {}
+    wanted: dict[tuple[str, str], Job] = {}
     chosen = [cell for cell in cells if only is None or cell.is_named(only)]
     if only is not None and not chosen:
         raise InputError(f"--only {only} fits no row and no run of the table: vmt paper list TABLE has their names.")
@@ -98,6 +98,6 @@ def stages(
         needed = cell.experiment.phases[: cell.experiment.phases.index(cell.phase) + 1]
         for seed in range(cell.seeds) if seeds is None else seeds:
             for phase in needed[:phases]:
-                stage = Stage(cell.experiment, seed, phase)
-                wanted.setdefault((stage.run, phase), stage)
+                job = Job(cell.experiment, seed, phase)
+                wanted.setdefault((job.run, phase), job)
     return list(wanted.values())

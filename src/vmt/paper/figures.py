@@ -116,14 +116,14 @@ SYSTEMS_OVER_TIME = [
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundModels:
     """The models that are there, and a sentence about each that is not."""
 
     models: dict[str, Model]
     missing: dict[str, str]
 
 
-def find_models(systems: Sequence[System], runs: Path, seed: int, device: str) -> Found:
+def find_models(systems: Sequence[System], runs: Path, seed: int, device: str) -> FoundModels:
     """None at all is an error."""
     models, missing = {}, {}
     for system in systems:
@@ -139,7 +139,7 @@ def find_models(systems: Sequence[System], runs: Path, seed: int, device: str) -
             f"{runs} holds none of the models of this figure ({names}, seed {seed}): {first.command(seed)} makes the "
             "first, and so on; or give another folder with --runs."
         )
-    return Found(models, missing)
+    return FoundModels(models, missing)
 
 
 def tested(task: Task) -> tuple[Domain, Domain]:

@@ -1,4 +1,4 @@
-"""The queue: run the stages that are missing, one after the other in one process, until all are done or time is up."""
+"""The queue: run the jobs that are missing, one after the other in one process, until all are done or time is up."""
 
 import gc
 import json
@@ -22,7 +22,7 @@ from torch import OutOfMemoryError
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.errors import InputError, counted, gave_up, refused
-from vmt.paper.experiment import Stage
+from vmt.paper.experiment import Job
 from vmt.paper.results import is_done, write_result
 from vmt.runs.folder import RUN, SUMMARY, InUse, RunSpec, folder_lock, read_run
 from vmt.runs.run import Run, carry_out
@@ -37,7 +37,7 @@ Load = Callable[[DataSpec], Task]
 
 
 @dataclass(frozen=True)
-class Places:
+class Workspace:
     """Where a queue finds its data and leaves what it makes, and with how many others it shares the machine."""
 
     data: str
@@ -47,42 +47,42 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Filled:
-    """What a queue has done, what it has left to do, and the complaints about what could not be done."""
+class QueueOutcome:
+    """What a queue has done, what it has left to do, and the problems about what could not be done."""
 
     done: int
     missing: int
-    complaints: list[str]
+    problems: list[str]
 
 
-def missing(queue: Sequence[Stage], places: Places) -> list[Stage]:
-    """The stages that have no result yet."""
-    return [stage for stage in queue if not is_done(places.results, stage)]
+def missing(queue: Sequence[Job], workspace: Workspace) -> list[Job]:
+    """The jobs that have no result yet."""
+    return [job for job in queue if not is_done(workspace.results, job)]
 
 
-def fill(
-    queue: Sequence[Stage],
+def run_queue(
+    queue: Sequence[Job],
     load: Load,
-    places: Places,
+    workspace: Workspace,
     budget: float | None,
     changes: dict[str, Any],
     say: Say = print,
     new_progress: Callable[[str], Progress] = Progress,
-) -> Filled:
-    """Do the stages that are missing; one that is interrupted is gone on with next time. ``budget`` is in seconds,
+) -> QueueOutcome:
+    """Do the jobs that are missing; one that is interrupted is gone on with next time. ``budget`` is in seconds,
     ``changes`` are settings of the run's config. A run that cannot be done, or that another process is at, holds up no
     other."""
     deadline = None if budget is None else time.monotonic() + budget
-    wanted = len(missing(queue, places))
-    complaints: dict[str, str] = {}
+    wanted = len(missing(queue, workspace))
+    problems: dict[str, str] = {}
     busy: set[str] = set()
     tasks: dict[str, Task] = {}
     with interruptible() as interrupted:
         while True:
-            left = missing(queue, places)
-            passed_over = busy | complaints.keys()
-            stage = next((each for each in left if not {each.run, each.experiment.task} & passed_over), None)
-            if stage is None:
+            left = missing(queue, workspace)
+            passed_over = busy | problems.keys()
+            job = next((each for each in left if not {each.run, each.experiment.task} & passed_over), None)
+            if job is None:
                 break
             if interrupted():
                 say(f"Stopped; {still_missing(left)}")
@@ -91,59 +91,59 @@ def fill(
             if seconds is not None and seconds <= 0:
                 say(f"The time is up; {still_missing(left)}")
                 break
-            at_fault = stage.run
+            at_fault = job.run
             gc.collect()  # graphs and their memory are held in cycles, and by an error until it is dealt with
             try:
-                spec = DataSpec(stage.experiment.task, places.data)
+                spec = DataSpec(job.experiment.task, workspace.data)
                 if spec.name not in tasks:
-                    at_fault = stage.experiment.task
+                    at_fault = job.experiment.task
                     tasks = {}  # the set before makes room first
                     tasks[spec.name] = load(spec)
-                at_fault = stage.run
-                with folder_lock(places.runs / stage.run):
-                    if is_done(places.results, stage):
+                at_fault = job.run
+                with folder_lock(workspace.runs / job.run):
+                    if is_done(workspace.results, job):
                         continue  # since the look above
-                    say(f"[{wanted - len(left) + 1}/{wanted}] {stage}")
+                    say(f"[{wanted - len(left) + 1}/{wanted}] {job}")
                     task = tasks[spec.name]
-                    got_there = reach_stage(stage, spec, task, places, seconds, changes, say, new_progress)
+                    got_there = do_job(job, spec, task, workspace, seconds, changes, say, new_progress)
             except InUse:
-                busy.add(stage.run)
+                busy.add(job.run)
                 continue
             except (InputError, OSError) as error:
-                complaints[at_fault] = refused(error) if isinstance(error, OSError) else str(error)
+                problems[at_fault] = refused(error) if isinstance(error, OSError) else str(error)
                 continue
             except OutOfMemoryError as error:
-                complaints[at_fault] = f"{stage}: {gave_up(error)}"
+                problems[at_fault] = f"{job}: {gave_up(error)}"
                 continue
             busy.clear()  # who was at a run may have come to its end, or to grief
             if not got_there:
                 say(f"Stopped; {still_missing(left)}")
                 break
-    left = missing(queue, places)
-    return Filled(wanted - len(left), len(left), list(complaints.values()))
+    left = missing(queue, workspace)
+    return QueueOutcome(wanted - len(left), len(left), list(problems.values()))
 
 
-def still_missing(left: Sequence[Stage]) -> str:
-    return f"{counted(len(left), 'stage')} {'is' if len(left) == 1 else 'are'} missing. The same command goes on."
+def still_missing(left: Sequence[Job]) -> str:
+    return f"{counted(len(left), 'job')} {'is' if len(left) == 1 else 'are'} missing. The same command goes on."
 
 
-def reach_stage(
-    stage: Stage,
+def do_job(
+    job: Job,
     data: DataSpec,
     task: Task,
-    places: Places,
+    workspace: Workspace,
     budget: float | None,
     changes: dict[str, Any],
     say: Say,
     new_progress: Callable[[str], Progress],
 ) -> bool:
-    """Go on with a run to the end of a stage, or begin it. Returns whether it got there."""
-    folder = places.runs / stage.run
+    """Go on with a run to the end of a job, or begin it. Returns whether it got there."""
+    folder = workspace.runs / job.run
     if (summary := finished_summary(folder)) is not None:
-        if stage.phase not in summary["phases"]:
-            raise InputError(f"{folder} was finished without {stage.phase}: remove it, and run its table again.")
+        if job.phase not in summary["phases"]:
+            raise InputError(f"{folder} was finished without {job.phase}: remove it, and run its table again.")
         # The run is there, only its result was lost.
-        write_result(places.results, stage, summary, folder, task, places.at_once)
+        write_result(workspace.results, job, summary, folder, task, workspace.at_once)
         return True
     resume = (folder / RUN).exists()
     if resume:
@@ -151,16 +151,16 @@ def reach_stage(
         recipe = read_run(folder).recipe
         changes = {name: value for name, value in changes.items() if name == "device"}
     else:
-        recipe = stage.experiment.recipe(stage.seed)
-        if stage.phase != stage.experiment.phases[0]:
-            say(f"There is no run in {folder}: beginning with {stage.experiment.phases[0]}.")
+        recipe = job.experiment.recipe(job.seed)
+        if job.phase != job.experiment.phases[0]:
+            say(f"There is no run in {folder}: beginning with {job.experiment.phases[0]}.")
     spec = RunSpec(data, replace(recipe, config=replace(recipe.config, **changes)))
-    progress = new_progress(f"{stage.run} {stage.phase}")
-    summary = carry_out(Run.of(spec, task), folder, resume, progress, budget, until=stage.phase).summary
+    progress = new_progress(f"{job.run} {job.phase}")
+    summary = carry_out(Run.of(spec, task), folder, resume, progress, budget, until=job.phase).summary
     progress.close()
-    write_result(places.results, stage, summary, folder, task, places.at_once, spec.recipe.config.device)
-    say(sentence(stage, summary, tidy(folder, summary["finished"])))
-    return stage.phase in summary["phases"]
+    write_result(workspace.results, job, summary, folder, task, workspace.at_once, spec.recipe.config.device)
+    say(sentence(job, summary, tidy(folder, summary["finished"])))
+    return job.phase in summary["phases"]
 
 
 def finished_summary(folder: Path) -> dict[str, Any] | None:
@@ -175,15 +175,15 @@ def finished_summary(folder: Path) -> dict[str, Any] | None:
     return summary if summary["finished"] else None
 
 
-def sentence(stage: Stage, summary: dict[str, Any], size: int) -> str:
-    """How a stage went."""
-    if stage.phase not in summary["phases"]:
-        return f"{stage}: at iteration {summary['iterations']}; {size / 1e6:.1f} MB in its folder to go on with."
-    accuracy = summary["phases"][stage.phase]
+def sentence(job: Job, summary: dict[str, Any], size: int) -> str:
+    """How a job went."""
+    if job.phase not in summary["phases"]:
+        return f"{job}: at iteration {summary['iterations']}; {size / 1e6:.1f} MB in its folder to go on with."
+    accuracy = summary["phases"][job.phase]
     shown = "no labels to judge by" if accuracy is None else f"{accuracy:.2%}"
     end = "finished" if summary["finished"] else "to go on with"
-    warning = " COLLAPSED." if stage.phase in summary["collapsed_phases"] else ""
-    return f"{stage}: {shown} after {summary['seconds']:.0f} s;{warning} {size / 1e6:.1f} MB in its folder, {end}."
+    warning = " COLLAPSED." if job.phase in summary["collapsed_phases"] else ""
+    return f"{job}: {shown} after {summary['seconds']:.0f} s;{warning} {size / 1e6:.1f} MB in its folder, {end}."
 
 
 def tidy(folder: Path, finished: bool) -> int:
@@ -196,25 +196,25 @@ def tidy(folder: Path, finished: bool) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-# In a row, of each worker, without a stage done in between: a run that always fails must not keep a queue busy.
+# In a row, of each worker, without a job done in between: a run that always fails must not keep a queue busy.
 MOST_FAILURES = 3
 
 
-def fill_together(
-    queue: Sequence[Stage], load: Load, places: Places, budget: float | None, changes: dict[str, Any], say: Say
-) -> Filled:
-    """``fill``, by ``places.at_once`` workers that share a queue: each takes the first run that nobody is at. One that
-    comes to grief is replaced. What they are given has to be known to a new process by name."""
-    wanted = left = len(missing(queue, places))
+def run_queue_in_workers(
+    queue: Sequence[Job], load: Load, workspace: Workspace, budget: float | None, changes: dict[str, Any], say: Say
+) -> QueueOutcome:
+    """``run_queue``, by ``workspace.at_once`` workers that share a queue: each takes the first run that nobody is at.
+    One that comes to grief is replaced. What they are given has to be known to a new process by name."""
+    wanted = left = len(missing(queue, workspace))
     deadline = None if budget is None else time.monotonic() + budget
     start = get_context("spawn")  # a CUDA device cannot be used after a fork
     workers: dict[Connection, SpawnProcess] = {}
-    complaints: dict[str, None] = {}
+    problems: dict[str, None] = {}
 
     def begin() -> None:
         ours, theirs = start.Pipe(duplex=False)
         seconds = None if deadline is None else deadline - time.monotonic()
-        worker = start.Process(target=work, args=(theirs, queue, load, places, seconds, changes, say))
+        worker = start.Process(target=work, args=(theirs, queue, load, workspace, seconds, changes, say))
         worker.start()
         workers[ours] = worker
         theirs.close()
@@ -222,40 +222,40 @@ def fill_together(
             worker.terminate()
 
     with stoppable(workers) as stopped:
-        while len(workers) < places.at_once and not stopped:
+        while len(workers) < workspace.at_once and not stopped:
             begin()
         failures = 0
         while workers:
             connection = cast(Connection, wait(list(workers))[0])
             with suppress(EOFError, OSError):  # it ended without a word
-                complaints |= dict.fromkeys(connection.recv().complaints)
+                problems |= dict.fromkeys(connection.recv().problems)
             worker = workers.pop(connection)
             worker.join()
             if not worker.exitcode or stopped:
                 continue
-            before, left = left, len(missing(queue, places))
+            before, left = left, len(missing(queue, workspace))
             failures = failures + 1 if left == before else 1
             if (
                 left
-                and failures <= MOST_FAILURES * places.at_once
+                and failures <= MOST_FAILURES * workspace.at_once
                 and (deadline is None or time.monotonic() < deadline)
             ):
                 say(f"A worker {how_it_ended(worker.exitcode)}: another takes its place.")
                 begin()
             else:
-                complaints[
+                problems[
                     f"a worker {how_it_ended(worker.exitcode)} (out of memory?): the same command goes on with its "
                     "run, --at-once 1 needs the least."
                 ] = None
-    left = len(missing(queue, places))
-    return Filled(wanted - left, left, list(complaints))
+    left = len(missing(queue, workspace))
+    return QueueOutcome(wanted - left, left, list(problems))
 
 
 def work(
     connection: Connection,
-    queue: Sequence[Stage],
+    queue: Sequence[Job],
     load: Load,
-    places: Places,
+    workspace: Workspace,
     budget: float | None,
     changes: dict[str, Any],
     say: Say,
@@ -266,7 +266,7 @@ def work(
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         torch_device(changes["device"])  # it may be gone for a while where another worker's has failed
-        filled = fill(queue, load, places, budget, changes, say, Lines if places.at_once > 1 else Progress)
+        filled = run_queue(queue, load, workspace, budget, changes, say, Lines if workspace.at_once > 1 else Progress)
     except (InputError, RuntimeError) as error:
         if (sentence := str(error) if isinstance(error, InputError) else gave_up(error)) is None:
             raise

@@ -10,7 +10,7 @@ from vmt.data.task import Task
 from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase
-from vmt.paper.experiment import Experiment, Stage
+from vmt.paper.experiment import Experiment, Job
 from vmt.runs.environment import environment
 from vmt.runs.folder import RUN, read_run
 from vmt.train.log import LOG, read_log
@@ -20,10 +20,10 @@ def result_path(results: Path, run: str) -> Path:
     return results / f"{run}.json"
 
 
-def is_done(results: Path, stage: Stage) -> bool:
-    """Whether a stage has come to its end. The phases that an unfinished run did end are in its file all the same."""
-    path = result_path(results, stage.run)
-    return path.exists() and stage.phase in read_result(path)["accuracy"]
+def is_done(results: Path, job: Job) -> bool:
+    """Whether a job has come to its end. The phases that an unfinished run did end are in its file all the same."""
+    path = result_path(results, job.run)
+    return path.exists() and job.phase in read_result(path)["accuracy"]
 
 
 def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
@@ -35,16 +35,16 @@ def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
 
 def write_result(
     results: Path,
-    stage: Stage,
+    job: Job,
     summary: dict[str, Any],
     folder: Path,
     task: Task,
     runs_at_once: int = 1,
     device: str = "auto",
 ) -> None:
-    """What is known of a run after a stage, which was done on a device, together with others if there were more runs at
+    """What is known of a run after a job, which was done on a device, together with others if there were more runs at
     once; its file is replaced."""
-    path = result_path(results, stage.run)
+    path = result_path(results, job.run)
     started = json.loads((folder / RUN).read_text())
     phases = read_run(folder).recipe.build().phases
     now = environment(device)
@@ -61,11 +61,11 @@ def write_result(
         for look in looks
     ]
     record = {
-        "experiment": stage.experiment.name,
-        "task": stage.experiment.task,
+        "experiment": job.experiment.name,
+        "task": job.experiment.task,
         "domains": [domain.name for domain in (task.source, task.target, task.target_test) if domain is not None],
-        "seed": stage.seed,
-        "command": f"vmt paper run all --only {shlex.quote(stage.experiment.name)} --seeds {stage.seed} --data DATA",
+        "seed": job.seed,
+        "command": f"vmt paper run all --only {shlex.quote(job.experiment.name)} --seeds {job.seed} --data DATA",
         "recipe": started["recipe"],
         "finished": summary["finished"],
         "iterations": summary["iterations"],

@@ -15,11 +15,11 @@ from vmt.report.curves import charts_for, curves_of, thinned
 from vmt.report.signs import signs_of
 from vmt.report.study import Options, Watcher, study
 from vmt.report.verdict import accuracy_of, against, judge_all, judge_run
-from vmt.runs.record import Record, find_runs, in_order, names_of, read_record, status_of
+from vmt.runs.record import RunRecord, find_runs, in_order, names_of, read_run_record, status_of
 from vmt.runs.spec import DataSpec
 
 
-def shares_of(run: Record, counted: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def shares_of(run: RunRecord, counted: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """How the classes are shared out: counts where the data are there, else what the log has of the target."""
     if counted is not None:
         return {**counted, "logged": False}
@@ -29,7 +29,7 @@ def shares_of(run: Record, counted: Mapping[str, Any] | None) -> dict[str, Any] 
     return {"source": None, "predicted": target["predicted_share"], "true": None, "logged": True}
 
 
-def settings_tables(run: Record) -> dict[str, list[list[str]]]:
+def settings_tables(run: RunRecord) -> dict[str, list[list[str]]]:
     """What the run was asked for, and where it was made, as setting_rows of text."""
     recipe = asdict(run.spec.recipe)
     config = recipe.pop("config")
@@ -57,7 +57,7 @@ Loader = Callable[[DataSpec], Task]
 
 def gather(folders: Sequence[Path], load: Loader, options: Options, watch: Watcher) -> dict[str, Any]:
     """Read the runs, and look at their data with their models where both are there."""
-    runs = in_order([read_record(folder) for folder in find_runs(folders)])
+    runs = in_order([read_run_record(folder) for folder in find_runs(folders)])
     check_nets(runs, options.nets)
     groups: dict[str, list[int]] = {}
     for i, run in enumerate(runs):
@@ -80,7 +80,7 @@ def gather(folders: Sequence[Path], load: Loader, options: Options, watch: Watch
     return page_data(runs, tasks, details)
 
 
-def check_nets(runs: Sequence[Record], nets: Sequence[str]) -> None:
+def check_nets(runs: Sequence[RunRecord], nets: Sequence[str]) -> None:
     """Refuses a network that none of the runs has: it would be of no use, and perhaps another one was meant."""
     own = {name for run in runs if (name := factory_name(run.spec.recipe.net)) is not None}
     for net in nets:
@@ -89,7 +89,9 @@ def check_nets(runs: Sequence[Record], nets: Sequence[str]) -> None:
             raise InputError(f"no run here was trained with --net {net} ({theirs}).")
 
 
-def page_data(runs: Sequence[Record], tasks: list[dict[str, Any]], details: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def page_data(
+    runs: Sequence[RunRecord], tasks: list[dict[str, Any]], details: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """The dictionary of the page."""
     curves = [curves_of(run.log) for run in runs]
     every = list(dict.fromkeys(name for found in curves for name in found))

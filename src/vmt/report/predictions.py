@@ -16,7 +16,7 @@ from vmt.model import agreed, load
 from vmt.nets.factory import NetSpec, factory_name
 from vmt.nets.staged import Staged
 from vmt.runs.folder import MODEL
-from vmt.runs.record import Record
+from vmt.runs.record import RunRecord
 from vmt.step.context import predictor_of, sample_shape
 from vmt.step.state import build_state
 from vmt.train.checkpoint import load_latest
@@ -40,7 +40,7 @@ class Seen:
     hidden: Floats
 
 
-def trained_network(run: Record, task: Task, device: str, nets: Sequence[str] = ()) -> tuple[Staged, str]:
+def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str] = ()) -> tuple[Staged, str]:
     """The network of a run, and where it is from: its model or, while it is not finished, its last checkpoint. Of the
     functions that build one, only those among ``nets`` are imported."""
     recipe = run.spec.recipe

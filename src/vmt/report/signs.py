@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from vmt.runs.record import Record, on_source
+from vmt.runs.record import RunRecord, on_source
 from vmt.train.collapse import FALLEN, piled
 
 GOOD, WATCH, BAD, UNKNOWN = "good", "watch", "bad", "unknown"
@@ -23,7 +23,7 @@ def percent(value: float) -> str:
 
 
 def signs_of(
-    run: Record, status: Mapping[str, str], source_shares: Sequence[float] | None, classes: Sequence[str]
+    run: RunRecord, status: Mapping[str, str], source_shares: Sequence[float] | None, classes: Sequence[str]
 ) -> list[Sign]:
     """What the log says about health without a target label."""
     signs = []
@@ -31,12 +31,12 @@ def signs_of(
         signs.append(Sign(BAD, status["text"]))
     elif status["kind"] == "unfinished":
         signs.append(Sign(WATCH, status["text"]))
-    if run.looks:
+    if run.evaluations:
         signs += [*alarm_sign(run), *source_sign(run), *share_signs(run, source_shares, classes), *entropy_sign(run)]
     return [*signs, *discriminator_sign(run)]
 
 
-def alarm_sign(run: Record) -> list[Sign]:
+def alarm_sign(run: RunRecord) -> list[Sign]:
     """What the validators said of the last look, and where the kept model is from."""
     alarm, best = run.last.get("alarm"), (run.summary or {}).get("best")
     signs = [Sign(WATCH, f"The validators' alarm at the last look: {alarm}")] if alarm else []
@@ -46,8 +46,10 @@ def alarm_sign(run: Record) -> list[Sign]:
     return signs
 
 
-def source_sign(run: Record) -> list[Sign]:
-    values = [r["source"]["accuracy"] for r in run.looks if r.get("source") and r["source"].get("accuracy") is not None]
+def source_sign(run: RunRecord) -> list[Sign]:
+    values = [
+        r["source"]["accuracy"] for r in run.evaluations if r.get("source") and r["source"].get("accuracy") is not None
+    ]
     if not values:
         return []
     now, best = values[-1], max(values)
@@ -64,7 +66,7 @@ def source_sign(run: Record) -> list[Sign]:
     return [Sign(GOOD, f"Source accuracy is {percent(now)} on held-out samples, and has not fallen.")]
 
 
-def share_signs(run: Record, source_shares: Sequence[float] | None, classes: Sequence[str]) -> list[Sign]:
+def share_signs(run: RunRecord, source_shares: Sequence[float] | None, classes: Sequence[str]) -> list[Sign]:
     shares = run.last["target"]["predicted_share"]
     if source_shares and len(source_shares) != len(shares):
         source_shares = None  # of data with other classes than those that the run was made on
@@ -85,8 +87,8 @@ def share_signs(run: Record, source_shares: Sequence[float] | None, classes: Seq
     return signs
 
 
-def entropy_sign(run: Record) -> list[Sign]:
-    values = [r["target"]["entropy"] for r in run.looks]
+def entropy_sign(run: RunRecord) -> list[Sign]:
+    values = [r["target"]["entropy"] for r in run.evaluations]
     if len(values) < 2:
         return []
     text = f"Mean entropy on the target went from {values[0]:.2f} to {values[-1]:.2f} nats"
@@ -95,7 +97,7 @@ def entropy_sign(run: Record) -> list[Sign]:
     return [Sign(GOOD, f"{text}: the model made up its mind (rightly or not).")]
 
 
-def discriminator_sign(run: Record) -> list[Sign]:
+def discriminator_sign(run: RunRecord) -> list[Sign]:
     values = [r["discriminator/accuracy"] for r in run.log if "discriminator/accuracy" in r]
     if not values:
         return []

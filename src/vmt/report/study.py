@@ -15,7 +15,7 @@ from vmt.errors import InputError
 from vmt.report.pictures import Indices, drawn, extremes, sheet_of
 from vmt.report.predictions import Seen, flat_map, look, mixing, trained_network
 from vmt.runs.environment import data_fingerprint
-from vmt.runs.record import Record
+from vmt.runs.record import RunRecord
 from vmt.train.loop import largest_class
 
 MAP_SOURCE, MAP_TARGET = 350, 550
@@ -66,7 +66,7 @@ class Watcher(Protocol):
 
 
 def study(
-    task: Task, runs: Sequence[Record], options: Options, budget: int, watch: Watcher
+    task: Task, runs: Sequence[RunRecord], options: Options, budget: int, watch: Watcher
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the models of several runs say about the same samples."""
     target = task.target_test or task.target.without_labels()
@@ -115,7 +115,7 @@ def study(
 
 
 def views(
-    run: Record, task: Task, source: Domain, target: Domain, on_map: Indices, options: Options, watch: Watcher
+    run: RunRecord, task: Task, source: Domain, target: Domain, on_map: Indices, options: Options, watch: Watcher
 ) -> Views | str:
     """What a run's network says about source and target; a sentence where there is none."""
     try:

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from vmt.report.signs import BAD, GOOD, UNKNOWN, WATCH, Sign, percent
-from vmt.runs.record import Record
+from vmt.runs.record import RunRecord
 
 Z = 1.959963984540054  # of 95 %
 
@@ -47,7 +47,7 @@ def points(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "−")
 
 
-def accuracy_of(run: Record) -> dict[str, Any] | None:
+def accuracy_of(run: RunRecord) -> dict[str, Any] | None:
     """The last measured accuracy on labelled target samples, with its interval; None without labels."""
     target = run.last.get("target") or {}
     if target.get("accuracy") is None:
@@ -56,7 +56,7 @@ def accuracy_of(run: Record) -> dict[str, Any] | None:
     return {"value": target["accuracy"], "samples": target["samples"], "low": low, "high": high}
 
 
-def against(run: Record, others: Sequence[Record]) -> dict[str, Any] | None:
+def against(run: RunRecord, others: Sequence[RunRecord]) -> dict[str, Any] | None:
     """The difference to the run that never saw the target, on the same data: the seed of the run itself, if there."""
     mine = accuracy_of(run)
     lower = [o for o in others if o.kind == "lower" and o.same_data == run.same_data and accuracy_of(o)]
@@ -71,7 +71,7 @@ def against(run: Record, others: Sequence[Record]) -> dict[str, Any] | None:
 
 
 def judge_run(
-    run: Record, others: Sequence[Record], status: Mapping[str, str], signs: Sequence[Sign]
+    run: RunRecord, others: Sequence[RunRecord], status: Mapping[str, str], signs: Sequence[Sign]
 ) -> dict[str, Any]:
     """A headline and sentences about one run."""
     mine, gain = accuracy_of(run), against(run, others)
@@ -99,7 +99,7 @@ def judge_run(
 
 
 def headline(
-    run: Record,
+    run: RunRecord,
     status: Mapping[str, str],
     mine: Mapping[str, Any] | None,
     gain: Mapping[str, Any] | None,
@@ -108,7 +108,7 @@ def headline(
     if status["kind"] == "collapsed":
         return "No: the run collapsed.", BAD
     so_far = " so far" if status["kind"] == "unfinished" else ""
-    if not run.looks:
+    if not run.evaluations:
         return "Nothing has been measured yet.", UNKNOWN
     if run.kind == "lower":
         return "The lower bound: trained without the target.", UNKNOWN
@@ -129,7 +129,7 @@ def headline(
     return "Without target labels nobody can say; here are the signs.", UNKNOWN
 
 
-def gap(run: Record, gain: Mapping[str, Any], others: Sequence[Record]) -> list[str]:
+def gap(run: RunRecord, gain: Mapping[str, Any], others: Sequence[RunRecord]) -> list[str]:
     upper = [o for o in others if o.kind == "upper" and o.same_data == run.same_data]
     top = accuracy_of(upper[0]) if upper else None
     if top is None or run.kind != "adapted" or gain["value"] <= 0 or top["value"] <= gain["base"]["value"]:
@@ -158,7 +158,7 @@ def without_labels(signs: Sequence[Sign]) -> list[str]:
     ]
 
 
-def over_seeds(runs: Sequence[Record]) -> list[str]:
+def over_seeds(runs: Sequence[RunRecord]) -> list[str]:
     """Mean and spread where there are several seeds of the same settings on the same data."""
     groups: dict[tuple[str, str, str], dict[int, float]] = {}
     for run in runs:
@@ -173,7 +173,7 @@ def over_seeds(runs: Sequence[Record]) -> list[str]:
     ]
 
 
-def judge_all(runs: Sequence[Record], judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def judge_all(runs: Sequence[RunRecord], judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The head of the page: of the one adapted run, or of all of them together."""
     adapted = [i for i, run in enumerate(runs) if run.kind == "adapted"] or list(range(len(runs)))
     notes = over_seeds(runs)

@@ -29,7 +29,7 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """What a run folder says about itself."""
 
     folder: Path
@@ -51,13 +51,13 @@ class Record:
         return BOUNDS.get(self.spec.recipe.method, "adapted") if self.spec.recipe.dirt_t is None else "adapted"
 
     @cached_property  # a log may be long, and a page of many runs asks often
-    def looks(self) -> list[Mapping[str, Any]]:
+    def evaluations(self) -> list[Mapping[str, Any]]:
         """The log records of evaluations."""
         return [record for record in self.log if "target" in record]
 
     @property
     def last(self) -> Mapping[str, Any]:
-        return self.looks[-1] if self.looks else {}
+        return self.evaluations[-1] if self.evaluations else {}
 
     @property
     def iterations(self) -> int:
@@ -94,12 +94,12 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def in_order(runs: Sequence[Record]) -> list[Record]:
+def in_order(runs: Sequence[RunRecord]) -> list[RunRecord]:
     """The lower bound first and the upper bound last; else as they were named."""
     return sorted(runs, key=lambda run: ("lower", "adapted", "upper").index(run.kind))
 
 
-def read_record(folder: Path) -> Record:
+def read_run_record(folder: Path) -> RunRecord:
     spec = read_run(folder)
     try:
         written = json.loads((folder / RUN).read_text())
@@ -109,7 +109,7 @@ def read_record(folder: Path) -> Record:
             raise ValueError(f"{SUMMARY} holds no summary")
     except (OSError, ValueError) as error:
         raise InputError(f"the run {folder} cannot be read ({error}): restore its files, or leave it out.") from error
-    return Record(folder, spec, written, log, summary)
+    return RunRecord(folder, spec, written, log, summary)
 
 
 def is_summary(values: Any) -> bool:
@@ -126,7 +126,7 @@ def is_summary(values: Any) -> bool:
     )
 
 
-def status_of(run: Record, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:
+def status_of(run: RunRecord, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:
     """finished, collapsed or unfinished, with a sentence."""
     collapsed = run.summary.get("collapsed") if run.summary else seen_collapse(run, largest_source_class, classes)
     if collapsed:
@@ -139,14 +139,14 @@ def status_of(run: Record, largest_source_class: float | None = None, classes: S
     return {"kind": "finished", "text": f"Finished after {run.iterations:,} iterations."}
 
 
-def seen_collapse(run: Record, largest_source_class: float | None, classes: Sequence[str]) -> str | None:
+def seen_collapse(run: RunRecord, largest_source_class: float | None, classes: Sequence[str]) -> str | None:
     """The watch of the training loop, on the log of a run that left no summary."""
-    if run.built is None or not run.looks:
+    if run.built is None or not run.evaluations:
         return None
     largest = largest_source_class or 1 / max(2, len(run.last["target"]["predicted_share"]))
     watch, notes, begin = Watch(run.built, largest, classes), Notes(), 0
     for phase in run.built.phases:
-        for look in run.looks:
+        for look in run.evaluations:
             if look.get("phase") == phase.name:
                 source = judgement(look["source"]) if look.get("source") else None
                 watch.look(notes, phase, begin, look["step"], judgement(look["target"]), source)
@@ -154,7 +154,7 @@ def seen_collapse(run: Record, largest_source_class: float | None, classes: Sequ
     return notes.collapsed
 
 
-def on_source(run: Record) -> bool:
+def on_source(run: RunRecord) -> bool:
     """Whether the phase of the last look trains on the source; DIRT-T's does not, and may forget it."""
     phases = run.built.phases if run.built else ()
     return all(trains_on(phase, "source") for phase in phases if phase.name == run.last.get("phase"))
@@ -164,7 +164,7 @@ def judgement(values: Mapping[str, Any]) -> Judgement:
     return Judgement(**{name: values.get(name) for name in Judgement.__dataclass_fields__})  # type: ignore[arg-type]
 
 
-def names_of(runs: Sequence[Record]) -> list[str]:
+def names_of(runs: Sequence[RunRecord]) -> list[str]:
     """A short name for each run: the end of its path that tells it from the others."""
     paths = [run.folder.resolve() for run in runs]
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
