@@ -14,7 +14,7 @@ from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
 from vmt.device import bfloat16_helps
 from vmt.engine import make_engine
-from vmt.engine.bench import Workload, gigaflop, workload
+from vmt.engine.bench import Workload, workload
 from vmt.engine.capture import rolled_back
 from vmt.engine.engine import Engine, Prepared, eager, falling_back, remember_compiled_kernels
 from vmt.engine.metric_sums import MetricSums
@@ -207,14 +207,6 @@ def test_a_user_without_a_folder_to_write_to_can_compile(tmp_path: Path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert remember_compiled_kernels() is None
     assert not {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"} & os.environ.keys()
-
-
-def test_arithmetic_of_an_iteration_by_hand() -> None:
-    # One image through the small net: 18 operations per pixel and pair of channels.
-    network = 18 * (1024 * (3 * 64 + 2 * 64**2) + 256 * 3 * 64**2 + 64 * 3 * 64**2)
-    encoder = network - 18 * 64 * 3 * 64**2
-    passes = 128 * encoder + 256 * 3 * network + 128 * 2 * network + 128 * 3 * network
-    assert gigaflop((64, 64, 64), 64) == pytest.approx(passes / 1e9)
 
 
 def test_joined_weight_gradients_are_the_same_gradients() -> None:

@@ -38,7 +38,7 @@ def add_commands(commands: Any) -> None:
         "--plot", type=Path, metavar="FILE", help="also time other batch sizes and draw the cost per sample here"
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.set_defaults(run=Later("vmt.engine.bench"))
+    parser.set_defaults(run=Later("vmt.cli.bench"))
 
 
 def at_least(least: int) -> Callable[[str], int]:
