@@ -9,7 +9,7 @@ import pytest
 
 import vmt
 from vmt.data import domain, make_task
-from vmt.data.arrays import classes_in, numbered
+from vmt.data.arrays import classes_in, encode_labels
 from vmt.errors import InputError
 from vmt.nets.factory import NetSpec
 from vmt.runs.begun import record_of
@@ -100,10 +100,10 @@ def test_names_of_the_target() -> None:
         ({"source": (X, [None, *NAMES[Y[1:]]])}, "sample 0 of the source has no label: add it"),
         ({"source": (X, [float("nan"), *NAMES[Y[1:]]])}, "sample 0 of the source has no label: add it"),
         ({"target_test": (X, ["cow", *NAMES[Y[1:]]])}, r"test set has the label 'cow', .* \(ant, bee, dog\): correct"),
-        ({"target_labels": ["cow", *NAMES[Y[1:]]]}, "the target has the label 'cow', which is none of the classes"),
-        ({"source": (X, Y), "target_test": (X, NAMES[Y])}, r"the label 'ant', .* \(the source numbers them\)"),
-        ({"classes": ["ant", "bee"]}, r"the source has the label 'dog', which is none of the classes \(ant, bee\)"),
-        ({"source": (X, ["ant"] * 60)}, "does not give two or more different classes"),
+        ({"target_labels": ["cow", *NAMES[Y[1:]]]}, "the target has the label 'cow'"),
+        ({"source": (X, Y), "target_test": (X, NAMES[Y])}, r"the label 'ant', .* \(.*source are numbers\)"),
+        ({"classes": ["ant", "bee"]}, r"the source has the label 'dog'.*ant, bee"),
+        ({"source": (X, ["ant"] * 60)}, "two or more different classes"),
     ],
 )
 def test_names_that_cannot_be_meant(arguments: dict[str, Any], says: str) -> None:
@@ -115,7 +115,7 @@ def test_what_is_a_name_and_what_is_a_number() -> None:
     assert classes_in([1, 0]) is None
     assert classes_in(np.array([1, None], object)) is None
     assert classes_in(["10", "9", "9"]) == ("9", "10")
-    assert numbered(np.array([2, 1]), ("a", "b"), "it").tolist() == [2, 1]
-    assert numbered(["b", "-1", None, "", "a"], ("a", "b"), "it", partly=True).tolist() == [1, -1, -1, -1, 0]
+    assert encode_labels(np.array([2, 1]), ("a", "b"), "it").tolist() == [2, 1]
+    assert encode_labels(["b", "-1", None, "", "a"], ("a", "b"), "it", partly=True).tolist() == [1, -1, -1, -1, 0]
     # A class may well be called what elsewhere marks one that is not known.
-    assert numbered(["None", "a"], classes_in(["None", "a"]), "it").tolist() == [0, 1]
+    assert encode_labels(["None", "a"], classes_in(["None", "a"]), "it").tolist() == [0, 1]

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from vmt import methods
-from vmt.data.arrays import classes_in, domain, in_order_of, labelled_part, numbered
+from vmt.data.arrays import classes_in, domain, encode_labels, labelled_part, reorder_columns
 from vmt.data.checks import check_digits
 from vmt.data.domains import Domain
 from vmt.data.task import Task, make_task
@@ -176,7 +176,7 @@ def task_of(source: Any, target: Any, target_test: Any, target_labels: Any, clas
     if target_test is not None:
         test = as_domain(target_test, "the target test set", labelled.features, classes)
     if target_labels is not None:
-        known = labelled_part(unlabelled, numbered(target_labels, classes, "the target", partly=True))
+        known = labelled_part(unlabelled, encode_labels(target_labels, classes, "the target", partly=True))
     return make_task(labelled, unlabelled, target_test=test, target_labelled=known, classes=classes)
 
 
@@ -186,8 +186,8 @@ def as_domain(samples: Any, name: str, features: Sequence[str] = (), classes: Se
         return samples
     if isinstance(samples, tuple) and len(samples) != 2:
         raise InputError(f"{name} is a tuple of {len(samples)}: pass (samples, labels).")
-    y = numbered(labels_of(samples), classes, name)
-    return domain(in_order_of(samples_of(samples), features, name, "the source"), y, name=name)
+    y = encode_labels(labels_of(samples), classes, name)
+    return domain(reorder_columns(samples_of(samples), features, name, "the source"), y, name=name)
 
 
 def check_source(source: Any) -> None:

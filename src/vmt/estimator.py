@@ -16,7 +16,7 @@ from sklearn.utils import assert_all_finite, check_array, check_random_state, co
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from vmt.data.arrays import UNKNOWN, domain, is_missing, labelled_part
+from vmt.data.arrays import UNKNOWN_LABELS, domain, is_missing, labelled_part
 from vmt.data.checks import check_digits
 from vmt.data.task import make_task
 from vmt.device import default_torch_settings, torch_device
@@ -58,7 +58,9 @@ def known_labels(labels: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
     """
     found = set(classes.tolist())
     given = np.asarray(labels, object).ravel().tolist()
-    return np.array([not (is_missing(label) or str(label) in UNKNOWN) or label in found for label in given], bool)
+    return np.array(
+        [not (is_missing(label) or str(label) in UNKNOWN_LABELS) or label in found for label in given], bool
+    )
 
 
 def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:

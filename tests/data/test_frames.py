@@ -91,7 +91,7 @@ def test_digits_that_32_bits_do_not_have(moved: tuple[Array, NDArray[np.int64], 
         vmt.VMTClassifier(iterations=2).fit(torch.tensor(source), y, X_target=target)
     constant = np.full((120, 1), 1e9)
     assert vmt.adapt((np.c_[xs, constant], y), np.c_[xt, constant], iterations=2, progress=False)
-    with pytest.raises(InputError, match=r"1e\+200 \(sample 0, feature 1\), too large for 32 bits"):
+    with pytest.raises(InputError, match=r"1e\+200 \(sample 0, feature 1\).* too large for 32 bits"):
         vmt.data.domain([[1.0, 1e200]], name="the source")
 
 

@@ -1,4 +1,4 @@
-"""Is this a pair of domains one can adapt between? Refuses with the remedy."""
+"""Checks that two domains belong together: shapes, value ranges, units, features and labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vmt.data.arrays import column_names, frame_values, in_order_of
+from vmt.data.arrays import column_names, frame_values, reorder_columns
 from vmt.data.domains import Domain
-from vmt.data.preprocess import BYTES, SIGNED, UNIT, extremes, moments, value_range
+from vmt.data.preprocess import BYTES, CONSTANT, SIGNED, UNIT, extremes, moments, value_range
 from vmt.errors import InputError
 
-# A column whose values differ less than this, relative to their mean, has a handful of 32-bit numbers to do it with.
-FEWEST_DIGITS = 2.0**-22
-CONSTANT = 1e-12  # what rounding leaves of a constant, relative to it
+# A column whose standard deviation is below this fraction of its mean has only a handful of different float32 values.
+SMALLEST_SPREAD = 2.0**-22
 # Two measurements of the same features in the same unit do not differ in spread by this factor.
 MAX_SPREAD_RATIO = 50.0
 
@@ -27,7 +26,7 @@ REMEDIES = {
 
 
 def check_pair(source: Domain, target: Domain, classes: int | None = None) -> int:
-    """Refuses domains that do not belong together; returns the number of classes.
+    """Refuse domains that do not belong together; return the number of classes.
 
     >>> bright = Domain(torch.rand(8, 1, 6, 6), torch.arange(8) % 2, "scans")
     >>> check_pair(bright, Domain(torch.rand(8, 1, 6, 6) * 255, None, "photographs"))
@@ -36,17 +35,21 @@ def check_pair(source: Domain, target: Domain, classes: int | None = None) -> in
     """
     _check_samples(source, target)
     if len(target) < 2:
-        raise InputError(f"{target.name} has 1 sample: give it two or more, for a batch has to vary.")
+        raise InputError(
+            f"{target.name} has 1 sample: give it two or more, because the samples of a batch must differ."
+        )
     return _check_classes(source, target, classes)
 
 
 def check_held_out(part: Domain, whole: Domain, classes: int) -> None:
-    """Refuses a held-out part that differs in kind from the domain it is judged for."""
+    """Refuse a held-out part that does not fit the domain that it belongs to."""
     if part.y is None:
-        raise InputError(f"{part.name} has no labels: a held-out domain needs them to measure accuracy.")
+        raise InputError(
+            f"{part.name} has no labels: add them, because a held-out domain is for measuring the accuracy."
+        )
     _check_samples(part, whole)
     if part.is_images and part.x.shape[1] > whole.x.shape[1]:
-        raise InputError(f"{part.name} is in colour and {whole.name} is grey: convert {part.name} to grey.")
+        raise InputError(f"{part.name} is in colour and {whole.name} in grey: convert {part.name} to grey.")
     _check_label_range(part, part.y, classes)
 
 
@@ -73,8 +76,8 @@ def _check_shapes(first: Domain, second: Domain) -> None:
         raise InputError(f"{first.name} has {a} features and {second.name} has {b}: give both the same features.")
     if first.features and second.features and first.features != second.features:
         raise InputError(
-            f"the columns of {first.name} and {second.name} have other names or another order: give both the same, "
-            "or read the one with read_own(…, like=the other)."
+            f"the columns of {first.name} and {second.name} differ in names or order: give both the same columns, or "
+            "read one with read_own(…, like=the other)."
         )
 
 
@@ -90,7 +93,7 @@ def _check_ranges(first: Domain, second: Domain) -> None:
 
 
 def _check_spreads(first: Domain, second: Domain) -> None:
-    # Pooled standardisation would hide a difference of unit from the eye but not from the network.
+    # Standardising both domains together would hide a difference of units from the user, but not from the network.
     for samples in (first, second):
         extremes(samples)
     a, b = (moments(samples.x)[1] for samples in (first, second))
@@ -108,15 +111,15 @@ def _check_spreads(first: Domain, second: Domain) -> None:
 
 def _check_classes(source: Domain, target: Domain, classes: int | None) -> int:
     if source.y is None:
-        raise InputError(f"{source.name} has no labels: the source domain needs them.")
+        raise InputError(f"{source.name} has no labels: add them, because the source must be labelled.")
     present = set(source.y.tolist())
     if classes is None:
         classes = int(source.y.max()) + 1
         if 1 < len(present) < classes:
             absent = next(k for k in range(classes) if k not in present)
             raise InputError(
-                f"the labels of {source.name} reach {classes - 1} but none is {absent}: number the classes from 0 "
-                "without gaps (or, from Python, name all of them with classes=)."
+                f"the labels of {source.name} reach {classes - 1}, but none is {absent}: number the classes from 0 "
+                "without gaps (or, from Python, pass the names of all classes as classes=)."
             )
     _check_label_range(source, source.y, classes)
     if len(present) < 2:
@@ -130,35 +133,35 @@ def _check_label_range(samples: Domain, labels: Tensor, classes: int) -> None:
     highest = int(labels.max())
     if highest >= classes:
         raise InputError(
-            f"{samples.name} has the label {highest}, but with {classes} classes labels go from 0 to "
+            f"{samples.name} has the label {highest}, but the labels of {classes} classes are 0 to "
             f"{classes - 1}: correct the labels or the number of classes."
         )
 
 
 def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None:
-    """Refuses a column whose differences 32-bit numbers cannot hold: 1,000,000,001 and 1,000,000,002 are one of them.
+    """Refuse a column whose differences float32 cannot represent: it rounds 1,000,000,001 and 1,000,000,002 alike.
 
     >>> check_digits(np.array([[1e9 + 1, 3]]), np.array([[1e9 + 2, 5]]), ("time", "size"))
     Traceback (most recent call last):
     vmt.errors.InputError: the column 'time' has values near 1e+09 that differ by about 0.5, which 32-bit ...
     """
-    parts = [_vectors(in_order_of(x, features, "x", "the source")) for x in (source, target)]
+    parts = [_vectors(reorder_columns(x, features, "x", "the source")) for x in (source, target)]
     if parts[0] is None or parts[1] is None or parts[0].shape[1] != parts[1].shape[1]:
         return
     mean, spread = moments(parts[0], parts[1])
-    small = spread / mean.abs().clamp(min=1e-300)
-    lost = torch.nonzero((small > CONSTANT) & (small < FEWEST_DIGITS)).flatten().tolist()
+    relative = spread / mean.abs().clamp(min=1e-300)
+    lost = torch.nonzero((relative > CONSTANT) & (relative < SMALLEST_SPREAD)).flatten().tolist()
     if lost:
         place = lost[0]
         which = f"the column {features[place]!r}" if features else f"feature {place}"
         raise InputError(
             f"{which} has values near {float(mean[place]):g} that differ by about {float(spread[place]):.2g}, which "
-            "32-bit numbers cannot tell apart: subtract the same number from it in both domains, or leave it out."
+            "32-bit numbers cannot distinguish: subtract the same number from it in both domains, or leave it out."
         )
 
 
 def _vectors(x: Any) -> Tensor | NDArray[Any] | None:
-    """The rows of an array, a tensor or a data frame; None for anything else, images above all."""
+    """The rows of an array, a tensor or a data frame; None for anything else, such as images."""
     if column_names(x):
         x = frame_values(x, "x")
     if isinstance(x, Tensor):

@@ -1,4 +1,4 @@
-"""One domain: samples, perhaps labelled, in the one layout the rest of the library relies on."""
+"""One domain: samples, with or without labels, in the one layout that the rest of the library relies on."""
 
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,7 @@ class Domain:
     x: Tensor  # (N, C, H, W) images, uint8 or float32; or (N, F) float32 vectors
     y: Tensor | None  # (N,) int64 labels
     name: str
-    features: tuple[str, ...] = ()  # names of the columns of vectors, where they have names
+    features: tuple[str, ...] = ()  # names of the columns of vectors; empty if they have no names
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -51,11 +51,11 @@ class Domain:
     def split(self, fraction: float, seed: int) -> "tuple[Domain, Domain]":
         """Two disjoint domains ``(kept, held_out)`` in the original order; ``held_out`` has about `fraction`.
 
-        With labels, the fraction is taken of every class; a class of two samples or more is in both parts.
+        With labels, the split is stratified; a class of two samples or more is in both parts.
         """
         if not 0 < fraction < 1:
-            raise InputError(f"cannot split off a fraction of {fraction}: give a number between 0 and 1.")
-        # The draw is on the CPU so that the parts do not depend on the device the domain lies on.
+            raise InputError(f"fraction must be between 0 and 1, but got {fraction}.")
+        # The draw is on the CPU so that the parts do not depend on the device of the domain.
         generator = torch.Generator().manual_seed(seed)
         groups = torch.zeros(len(self), dtype=torch.int64) if self.y is None else self.y.cpu()
         held = torch.zeros(len(self), dtype=torch.bool)
@@ -65,5 +65,7 @@ class Domain:
             take = min(max(round(count * fraction), 1), count - 1)
             held[members[torch.randperm(count, generator=generator)[:take]]] = True
         if not held.any():
-            raise InputError(f"{self.name} has too few samples ({len(self)}) to split: two of a class are needed.")
+            raise InputError(
+                f"{self.name} has too few samples ({len(self)}) to split: give it two samples or more of a class."
+            )
         return self.subset(torch.nonzero(~held).squeeze(1)), self.subset(torch.nonzero(held).squeeze(1))

@@ -1,4 +1,4 @@
-"""Files fetched over HTTP: from the first mirror that has them, resumed where they broke off, checked, then renamed."""
+"""Download published files: from the first mirror that works, resumed after an interruption, and checked."""
 
 import hashlib
 import http.client
@@ -14,17 +14,17 @@ from urllib.parse import urlsplit
 from vmt.data.published import Remote
 from vmt.errors import InputError
 
-# Called with the bytes that are there and the bytes that there will be, if the server says so.
-Watch = Callable[[int, int | None], None]
+# Called with the bytes downloaded so far and the total, which is None if the server does not announce it.
+OnProgress = Callable[[int, int | None], None]
 
 PIECE = 2**18
-MAX_BYTES = 4 * 2**30  # the largest file has 2.6 GB; a server that never ends must not fill the disk
-RETRIED = (408, 425, 429, 500, 502, 503, 504)
+MAX_BYTES = 4 * 2**30  # the largest published file has 2.6 GB; a server that never stops must not fill the disk
+RETRIED_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to wait for a server, how often to try it again and after how many seconds."""
+class RetryPolicy:
+    """How long to wait for a server, how often to try again, and how many seconds to pause in between."""
 
     timeout: float = 30.0
     attempts: int = 4
@@ -32,25 +32,22 @@ class Patience:
 
 
 class _Unavailable(Exception):
-    """This address does not give the file; the message says why."""
+    """An address does not provide the file; the message says why."""
 
 
 class _Unreachable(Exception):
-    """No answer came at all; the message says why."""
+    """A server does not answer; the message says why."""
 
 
-def no_watch(done: int, total: int | None) -> None:
-    """For who does not watch."""
-
-
-def fetch(remote: Remote, data: Path, watch: Watch = no_watch, patience: Patience | None = None) -> Path:
-    """The file, fetched unless it is there; nothing unchecked ever lies under its name."""
+def fetch(
+    remote: Remote, data: Path, on_progress: OnProgress = lambda done, total: None, retry: RetryPolicy | None = None
+) -> Path:
+    """Download a file unless it exists already; it gets its final name only after its checksum is verified."""
     path = data / remote.path
     if path.exists():
         if not matches(path, remote.checksum):
             raise InputError(
-                f"{path} is there, but it is not the published file (its checksum differs): remove it and "
-                "download it again."
+                f"{path} exists, but its checksum differs from the published file's: remove it and download it again."
             )
         return path
     part = path.with_name(path.name + ".part")
@@ -58,7 +55,7 @@ def fetch(remote: Remote, data: Path, watch: Watch = no_watch, patience: Patienc
     try:
         for url in remote.urls:
             try:
-                _fetch_checked(url, part, remote.checksum, watch, patience or Patience())
+                _fetch_checked(url, part, remote.checksum, on_progress, retry or RetryPolicy())
             except _Unavailable as problem:
                 problems[urlsplit(url).netloc] = str(problem)
                 continue
@@ -67,13 +64,13 @@ def fetch(remote: Remote, data: Path, watch: Watch = no_watch, patience: Patienc
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): free space or check permissions.") from error
     raise InputError(
-        f"{path} could not be downloaded ({_reasons(problems)}): check the network, or fetch {remote.urls[0]} "
+        f"{path} could not be downloaded ({_summary(problems)}): check the network, or download {remote.urls[0]} "
         "elsewhere and put it there."
     )
 
 
-def _reasons(problems: dict[str, str]) -> str:
-    """Hosts with the same trouble are named together."""
+def _summary(problems: dict[str, str]) -> str:
+    """The problems of all hosts; hosts with the same problem are named together."""
     hosts: dict[str, list[str]] = {}
     for host, problem in problems.items():
         hosts.setdefault(problem, []).append(host)
@@ -81,7 +78,7 @@ def _reasons(problems: dict[str, str]) -> str:
 
 
 def matches(path: Path, checksum: str) -> bool:
-    """Whether a file has the checksum; without one, every file has."""
+    """Whether a file has the checksum; an empty checksum matches every file."""
     if not checksum:
         return True
     algorithm, _, expected = checksum.partition(":")
@@ -89,59 +86,59 @@ def matches(path: Path, checksum: str) -> bool:
         return hashlib.file_digest(file, algorithm).hexdigest() == expected
 
 
-def _fetch_checked(url: str, part: Path, checksum: str, watch: Watch, patience: Patience) -> None:
+def _fetch_checked(url: str, part: Path, checksum: str, on_progress: OnProgress, retry: RetryPolicy) -> None:
     resumed = part.exists()
-    _fetch_whole(url, part, watch, patience)
+    _fetch_all(url, part, on_progress, retry)
     if matches(part, checksum):
         return
     part.unlink()
-    if resumed:  # the beginning may have come from elsewhere: once more from the start
-        _fetch_whole(url, part, watch, patience)
+    if resumed:  # the beginning may come from another file: download it once more from the start
+        _fetch_all(url, part, on_progress, retry)
         if matches(part, checksum):
             return
         part.unlink()
-    raise _Unavailable("what it sends has another checksum than the published file")
+    raise _Unavailable("its file has another checksum than the published file")
 
 
-def _fetch_whole(url: str, part: Path, watch: Watch, patience: Patience) -> None:
-    """Goes on where the part ends until the file is complete, with a pause after each interruption."""
+def _fetch_all(url: str, part: Path, on_progress: OnProgress, retry: RetryPolicy) -> None:
+    """Continue at the end of the partial file until it is complete, with a pause after each interruption."""
     reason = ""
-    for attempt in range(patience.attempts):
+    for attempt in range(retry.attempts):
         if attempt:
-            time.sleep(patience.pause * attempt)
+            time.sleep(retry.pause * attempt)
         try:
-            if _fetch_rest(url, part, watch, patience.timeout):
+            if _fetch_rest(url, part, on_progress, retry.timeout):
                 return
-            reason = "the connection broke off"
+            reason = "the connection was interrupted"
         except urllib.error.HTTPError as error:
             reason = f"HTTP {error.code}"
-            if error.code == 416 and part.exists():  # nothing comes after what is there: it is complete, or too long
+            if error.code == 416 and part.exists():  # no bytes follow: the partial file is complete, or too long
                 if error.headers.get("Content-Range") == f"bytes */{part.stat().st_size}":
                     return
                 part.unlink()
-            elif error.code not in RETRIED:
+            elif error.code not in RETRIED_STATUSES:
                 break
         except _Unreachable as problem:
             reason = str(problem)
             if not attempt:
-                break  # straight to the next mirror
+                break  # try the next mirror at once
     raise _Unavailable(reason)
 
 
-def _fetch_rest(url: str, part: Path, watch: Watch, timeout: float) -> bool:
-    """Appends what the server sends after what is there; False where it breaks off."""
+def _fetch_rest(url: str, part: Path, on_progress: OnProgress, timeout: float) -> bool:
+    """Append the bytes that the partial file lacks; False if the connection is interrupted."""
     done = part.stat().st_size if part.exists() else 0
     with _open(url, done, timeout) as answer:
         if answer.status == 206 and not str(answer.headers.get("Content-Range")).startswith(f"bytes {done}-"):
-            part.unlink(missing_ok=True)  # another range than was asked for: from the start, then
+            part.unlink(missing_ok=True)  # the server sends another range than requested: start again
             return False
         if answer.status != 206:
-            done = 0  # a server that knows no ranges sends the whole file
+            done = 0  # a server without support for ranges sends the whole file
         length = answer.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
         part.parent.mkdir(parents=True, exist_ok=True)
         with part.open("ab" if done else "wb") as file:
-            watch(done, total)
+            on_progress(done, total)
             while (piece := _read(answer)) is not None:
                 if not piece:
                     return total is None or done == total
@@ -149,13 +146,13 @@ def _fetch_rest(url: str, part: Path, watch: Watch, timeout: float) -> bool:
                 done += len(piece)
                 if done > MAX_BYTES:
                     raise _Unavailable(f"it sends more than {MAX_BYTES >> 30} GiB")
-                watch(done, total)
+                on_progress(done, total)
     return False
 
 
 def _open(url: str, start: int, timeout: float) -> Any:
     if urlsplit(url).scheme not in ("http", "https"):
-        raise _Unreachable("not an address of the web")
+        raise _Unreachable("not an HTTP address")
     headers = {"User-Agent": "vmt", "Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
@@ -167,7 +164,7 @@ def _open(url: str, start: int, timeout: float) -> Any:
 
 
 def _read(answer: Any) -> bytes | None:
-    """The next bytes, none at the end, None where the connection breaks."""
+    """The next bytes; b"" at the end, None if the connection is interrupted."""
     try:
         return bytes(answer.read(PIECE))
     except (OSError, http.client.HTTPException):

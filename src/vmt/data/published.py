@@ -16,7 +16,7 @@ class Remote:
     path: str
     urls: tuple[str, ...]
     checksum: str
-    """``sha256:…`` or ``md5:…`` as published; empty where none is, and then the content is not checked."""
+    """``sha256:…`` or ``md5:…`` as published; empty if none is published, and then the content is not checked."""
 
 
 MNIST_MIRRORS = (

@@ -1,4 +1,4 @@
-"""A task: a pair of domains with what is held out of them, ready for the network."""
+"""A task: a pair of domains with their held-out parts, checked, resized and ready for the network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ HELD_OUT_SEED = 0
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Everything a run is trained and judged on."""
+    """Everything that a run is trained and evaluated on."""
 
     name: str
     source: Domain  # labelled, trained on
-    source_test: Domain | None  # labelled, held out; the collapse watch looks at it
-    target: Domain  # trained on; its labels, if any, are for target_only alone
-    target_test: Domain | None  # labelled, held out, only ever used to report
+    source_test: Domain | None  # labelled, held out; shows whether a run has collapsed
+    target: Domain  # trained on; only target_only uses its labels, if it has any
+    target_test: Domain | None  # labelled, held out, used for reported numbers only
     classes: tuple[str, ...]
     preprocess: Preprocess
     target_labelled: Domain | None = None  # the part of the target whose labels may be trained on
@@ -50,11 +50,11 @@ def make_task(
     name: str = "own data",
     size: tuple[int, int] | None = None,
 ) -> Task:
-    """Checks that the domains belong together and brings them to one size.
+    """Check that the domains belong together, and resize their images to one size.
 
-    Without `source_test`, a tenth of the source is held out. `classes` are their names or their number;
-    without it they are counted from the source labels. `size` is what images are brought to, if not to the larger of
-    the two domains' sizes. `target_labelled` are target samples whose labels a method may be asked to train on
+    Without `source_test`, a tenth of the source is held out. `classes` are the names of the classes or their number; by
+    default, the classes are counted in the source labels. Images are resized to `size`, by default the larger of the
+    two domains' sizes. `target_labelled` are target samples whose labels may be trained on
     (:func:`vmt.methods.with_target_labels`).
 
     >>> source = Domain(torch.randn(40, 3), torch.arange(40) % 2, "source")
@@ -70,7 +70,7 @@ def make_task(
     if source_test is None:
         source, held_out = source.split(HELD_OUT_FRACTION, HELD_OUT_SEED)
         source_test = replace(held_out, name=f"{source.name} held out")
-    # From the training parts alone: nothing that is held out may shape what the network sees.
+    # From the training parts alone: held-out samples must not influence what the network sees.
     preprocess = preprocess_for(source, target, size)
     return Task(
         name=name,
@@ -91,8 +91,8 @@ def _fit(samples: Domain, preprocess: Preprocess) -> Domain:
 def _class_names(classes: Sequence[str] | int | None) -> tuple[str, ...]:
     if classes is None:
         return ()
-    # As plain texts: the numbers of NumPy, which np.unique gives, could not be saved.
+    # As plain text: NumPy's numbers, which np.unique returns, could not be saved.
     names = tuple(str(name) for name in (range(classes) if isinstance(classes, int) else classes))
     if len(names) < 2 or len(set(names)) != len(names):
-        raise InputError(f"classes={classes!r} does not give two or more different classes.")
+        raise InputError(f"classes={classes!r} must name two or more different classes.")
     return names

@@ -1,4 +1,4 @@
-"""The tasks that have a name.
+"""The named tasks: the embedded one, and those of the published sets.
 
 The readers are imported when a task is loaded: the command line lists the tasks without NumPy and PyTorch.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vmt.data.task import Task
 
 DIGITS = tuple("0123456789")
-SIZE = (32, 32)  # what the paper's networks see, whatever size a set is stored in
+SIZE = (32, 32)  # of the images that the paper's networks see, whatever the size of the stored images
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TaskInfo:
 
 
 def load_task(name: str, data: Path | None = None) -> "Task":
-    """The named task, on the CPU; `data` is the folder under which its files lie.
+    """Load a named task on the CPU; `data` is the folder with the files of the published sets.
 
     >>> task = load_task("digits")
     >>> task.source.name, task.preprocess.size, len(task.classes)
@@ -73,7 +73,7 @@ def read_set(name: str, data: Path, split: "Split") -> "Domain":
         case "USPS":
             samples = digits.read_usps(folder, split)
         case "SYN":
-            # The published set if it is there, else the re-creation, and never one under the other's name.
+            # The published set if it exists, otherwise the re-creation; the name says which of them it is.
             if not (folder / f"synth_{split}_32x32.mat").exists() and recreation_exists(folder, split):
                 samples, label = read_recreation(folder, split), f"SYN (re-creation) {split}"
             else:

@@ -1,9 +1,7 @@
 """Archives as an attacker would make them, and as publishers do."""
 
 import io
-import stat
 import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -27,86 +25,67 @@ def write_tar(path: Path, *entries: tarfile.TarInfo, mode: str = "w:gz") -> Path
     return path
 
 
-def write_zip(path: Path, name: str, mode: int = 0, content: bytes = b"x") -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("good.txt", "x")
-        info = zipfile.ZipInfo(name)
-        info.external_attr = mode << 16
-        archive.writestr(info, content, zipfile.ZIP_DEFLATED)
-    return path
-
-
-def refused(archive: Path, says: str, limits: Limits | None = None) -> None:
+def refused(archive: Path, offender: str = "", limits: Limits | None = None) -> None:
+    """The archive is refused with an error that names it and the offender, and nothing is written."""
     into = archive.parent / "into"
     with pytest.raises(InputError) as caught:
         unpack(archive, into, limits=limits)
     assert str(archive) in str(caught.value)
-    assert says in str(caught.value)
+    assert offender in str(caught.value)
     assert not list(into.iterdir()), "nothing may be left behind"
     assert {path.name for path in archive.parent.iterdir()} == {archive.name, "into"}
 
 
-OUTSIDE = ["../escaped", "a/../../escaped", "/tmp/escaped-by-test", "a\\..\\escaped", "C:/escaped"]
-
-
-@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize(
+    "name", ["../escaped", "a/../../escaped", "/tmp/escaped-by-test", "a\\..\\escaped", "C:/escaped"]
+)
 def test_entries_that_point_out_of_the_archive(tmp_path, name):
-    (tmp_path / "tar").mkdir()
-    refused(write_tar(tmp_path / "tar" / "a.tar.gz", tar_entry(name)), "points out of the archive")
-    (tmp_path / "zip").mkdir()
-    refused(write_zip(tmp_path / "zip" / "a.zip", name), "points out of the archive")
+    refused(write_tar(tmp_path / "a.tar.gz", tar_entry(name)), repr(name))
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_links_and_devices(tmp_path, kind):
-    refused(
-        write_tar(tmp_path / "a.tar", tar_entry("inner", kind=kind, link="/etc/passwd"), mode="w"), "link or device"
-    )
+def test_links_out_of_the_archive_and_devices(tmp_path, kind):
+    refused(write_tar(tmp_path / "a.tar", tar_entry("inner", kind=kind, link="/etc/passwd"), mode="w"), "inner")
 
 
 def test_a_link_that_later_entries_would_be_written_through(tmp_path):
     link = tar_entry("folder", kind=tarfile.SYMTYPE, link="..")
-    refused(write_tar(tmp_path / "a.tar.gz", link, tar_entry("folder/escaped")), "link or device")
+    refused(write_tar(tmp_path / "a.tar.gz", link, tar_entry("folder/escaped")), "folder")
 
 
-def test_a_link_in_a_zip(tmp_path):
-    refused(write_zip(tmp_path / "a.zip", "inner", stat.S_IFLNK | 0o777, b"/etc/passwd"), "link or device")
+def test_a_bomb(tmp_path):
+    bomb = write_tar(tmp_path / "a.tgz", tar_entry("zeros", bytes(2**24)))
+    refused(bomb, limits=Limits(harmless=2**16))
+    assert len(unpack(bomb, tmp_path / "allowed")) == 2
 
 
-def test_bombs(tmp_path):
-    small = Limits(harmless=2**16)
-    for kind in ("zip", "tar", "many"):
-        (tmp_path / kind).mkdir()
-    bomb = write_zip(tmp_path / "zip" / "a.zip", "zeros", content=bytes(2**24))
-    refused(bomb, "far more than its size", small)
-    assert len(unpack(bomb, tmp_path / "zip" / "allowed")) == 2
-    refused(write_tar(tmp_path / "tar" / "a.tgz", tar_entry("zeros", bytes(2**24))), "far more than its size", small)
-    many = write_tar(tmp_path / "many" / "a.tgz", *(tar_entry(str(i)) for i in range(9)))
-    refused(many, "more than 5 entries", Limits(entries=5))
+def test_too_many_entries(tmp_path):
+    many = write_tar(tmp_path / "a.tgz", *(tar_entry(str(i)) for i in range(9)))
+    refused(many, "5 entries", Limits(entries=5))
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>not found</html>", b"\x1f\x8b\x08\x00damaged", b"BZh91AY&SYdamaged"])
-def test_what_is_no_archive(tmp_path, content):
+def test_files_that_are_not_archives(tmp_path, content):
     path = tmp_path / "a.tar.gz"
     path.write_bytes(content)
-    refused(path, "fetch it again")
+    refused(path)
 
 
 def test_a_truncated_archive(tmp_path):
     path = write_tar(tmp_path / "a.tar.gz", *(tar_entry(f"{i}.bin", bytes(i)) for i in range(50)))
     path.write_bytes(path.read_bytes()[:-100])
-    refused(path, "fetch it again")
+    refused(path)
 
 
 def test_one_wrong_byte_in_a_compressed_archive(tmp_path):
-    noise = np.random.default_rng(0).bytes(5000)  # it is stored as it is, so that only the checksum can tell
+    noise = np.random.default_rng(0).bytes(5000)  # gzip stores it uncompressed, so only the checksum can tell
     path = tmp_path / "a.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.addfile(tar_entry("noise", noise), io.BytesIO(noise))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    refused(path, "fetch it again")
+    refused(path)
 
 
 def test_whole_archives_and_wanted_files_alone(tmp_path):
@@ -116,9 +95,8 @@ def test_whole_archives_and_wanted_files_alone(tmp_path):
     assert [path.name for path in (tmp_path / "some").rglob("*")] == ["folder", "inner"]
     unpack(tar, tmp_path / "all", ["folder/"])
     assert sorted(path.name for path in (tmp_path / "all").rglob("*")) == ["folder", "inner", "more"]
-    with pytest.raises(InputError, match="does not hold absent"):
+    with pytest.raises(InputError, match="absent"):
         unpack(tar, tmp_path / "none", ["absent"])
-    assert unpack(write_zip(tmp_path / "a.zip", "folder/inner"), tmp_path / "zip")[1].read_bytes() == b"x"
 
 
 def test_neither_owner_nor_mode_comes_out_of_the_archive(tmp_path):

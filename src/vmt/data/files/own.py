@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.arrays import MIN_SIDE, class_name, columns_of, domain, sorted_names
+from vmt.data.arrays import MIN_SIDE, class_name, column_indices, domain, sorted_names
 from vmt.data.checks import check_digits
 from vmt.data.domains import Domain
 from vmt.data.files.folders import Listing, list_folder
@@ -364,7 +364,7 @@ def same_features(part: Part, features: tuple[str, ...], of: str) -> Part:
     """The columns of a table in the order of another's."""
     if not part.features or not features:
         return part
-    return replace(part, x=part.x[:, columns_of(part.name, part.features, features, of)], features=features)
+    return replace(part, x=part.x[:, column_indices(part.name, part.features, features, of)], features=features)
 
 
 def labelling_remedy(name: str, label: str | None) -> str:

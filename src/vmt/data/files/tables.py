@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.arrays import class_name, columns_of, refuse_repeated
+from vmt.data.arrays import check_unique_columns, class_name, column_indices
 from vmt.data.files.folders import Listing
 from vmt.data.files.paths import PICTURE_SUFFIXES, explain_read_errors, is_utf8, open_text
 from vmt.errors import InputError, shown
@@ -104,7 +104,7 @@ def layout_of(row: Sequence[str], label: str | None, name: str, wanted: Sequence
     if all(number(cell) is not None for cell in row) and not counted and not asked_for:
         return Layout(tuple(numbered), False, None)
     header = tuple(class_name(cell) for cell in row)
-    refuse_repeated(header, name)
+    check_unique_columns(header, name)
     paths = [i for i, column in enumerate(header) if column.lower() in PATH_COLUMNS and column != label]
     return Layout(header, True, paths[0] if paths and not asked_for else None)
 
@@ -114,7 +114,7 @@ def read_parquet(path: Path, label: str | None, wanted: Sequence[str]) -> Vector
     pyarrow, parquet = parquet_reader(path)
     try:
         with parquet.ParquetFile(path) as file:
-            refuse_repeated(file.schema_arrow.names, shown(path))
+            check_unique_columns(file.schema_arrow.names, shown(path))
             table = file.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a readable Parquet file: save it again.") from error
@@ -252,7 +252,7 @@ class Table:
         """The number of each row, and its features or a word for its fault. `features` are their names, if known."""
         header = self.layout.header
         if features and self.layout.named:
-            places = columns_of(self.name, header, features, "the model")
+            places = column_indices(self.name, header, features, "the model")
         else:
             # Without names, the order must be that of the training.
             places = [i for i, column in enumerate(header) if column != (label or LABEL)]
@@ -301,5 +301,5 @@ def open_parquet(path: Path) -> Table:
     except (pyarrow.ArrowException, OSError) as error:
         raise told(error) from error
     header = tuple(file.schema_arrow.names)
-    refuse_repeated(header, shown(path))
+    check_unique_columns(header, shown(path))
     return Table(shown(path), Layout(header, True, None), rows())
