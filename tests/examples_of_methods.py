@@ -6,7 +6,7 @@ from vmt import losses
 from vmt.methods.nodes import Augmented, Draws, Labels, Tap, View
 from vmt.methods.nouns import Adam, Average, Copy, Discriminator, Method, Network, Phase, Role, Term, Update
 from vmt.methods.schedules import Ramp
-from vmt.methods.terms import SOURCE, TARGET
+from vmt.methods.systems import SOURCE, TARGET
 
 
 def jitter(x: Tensor, draws: Draws, name: str) -> Tensor:

@@ -11,7 +11,7 @@ from vmt import losses, methods
 from vmt.errors import InputError
 from vmt.methods.nodes import Labels, Mix, Pairs, Parameter, View
 from vmt.methods.nouns import Adam, Average, CopyRole, Event, Method, Network, Phase, Term, Update
-from vmt.methods.terms import CLASSIFIER, SOURCE, TARGET
+from vmt.methods.systems import CLASSIFIER, SOURCE, TARGET
 from vmt.nets.staged import Staged
 from vmt.step.plan import Pass, depth, plan, reads_stream
 from vmt.step.step import step
@@ -173,13 +173,13 @@ def test_a_method_refuses_roles_it_does_not_have(update: Update) -> None:
 
 
 def test_bad_arguments_of_methods_are_refused() -> None:
-    with pytest.raises(InputError, match=r"mix='pixels' is not one of 'logits', 'probabilities', 'hidden'"):
+    with pytest.raises(InputError, match=r"mix .*'pixels'"):
         methods.vmt(mix="pixels")
-    with pytest.raises(InputError, match=r"alpha=0 .*positive"):
+    with pytest.raises(InputError, match=r"alpha .*positive"):
         methods.vmt(alpha=0)
-    with pytest.raises(InputError, match=r"decay=1.5 is not between 0"):
+    with pytest.raises(InputError, match=r"decay.*1.5"):
         methods.vmt().with_decay(1.5)
-    with pytest.raises(InputError, match=r"statistics='both'"):
+    with pytest.raises(InputError, match=r"statistics .*'both'"):
         methods.source_only(statistics="both")
     with pytest.raises(InputError, match=r"dirt_t needs .* 'ema'"):
         methods.dirt_t(Method("m", {"classifier": Network()}, (), predictor=("classifier",)))

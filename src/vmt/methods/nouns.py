@@ -247,14 +247,18 @@ class Method:
             )
         lengths = [*iterations, *[None] * (len(self.phases) - len(iterations))]
         phases = tuple(
-            phase if n is None else averaged(replace(phase, iterations=n), decay_for(n), most=True)
+            phase if n is None else fitted(replace(phase, iterations=n))
             for phase, n in zip(self.phases, lengths, strict=True)
         )
         return replace(self, phases=phases)
 
     def with_decay(self, decay: float) -> "Method":
         """The same method with another decay of its weight averages; short runs want a faster one."""
-        return replace(self, phases=tuple(averaged(phase, decay) for phase in self.phases))
+
+        def decayed(average: Average) -> Average:
+            return replace(average, decay=decay)
+
+        return replace(self, phases=tuple(with_averages(phase, decayed) for phase in self.phases))
 
     @property
     def iterations(self) -> int:
@@ -270,18 +274,24 @@ class Method:
         return any(isinstance(each, Labels) and each.batch.stream == stream for node in nodes for each in below(node))
 
 
-def averaged(phase: Phase, decay: float, most: bool = False) -> Phase:
-    """The same phase with this decay of its weight averages, or at ``most`` this."""
+def fitted(phase: Phase) -> Phase:
+    """The same phase, with weight averages that forget at least as fast as its length demands (``decay_for``)."""
+    limit = decay_for(phase.iterations)
+    return with_averages(phase, lambda average: replace(average, decay=min(average.decay, limit)))
 
-    def other(update: Update) -> Update:
-        decays = [min(average.decay, decay) if most else decay for average in update.averages]
-        pairs = zip(update.averages, decays, strict=True)
-        return replace(update, averages=tuple(replace(average, decay=own) for average, own in pairs))
 
-    return replace(phase, updates=tuple(map(other, phase.updates)))
+def with_averages(phase: Phase, changed: Callable[[Average], Average]) -> Phase:
+    """The same phase with every weight average changed."""
+    updates = (replace(update, averages=tuple(map(changed, update.averages))) for update in phase.updates)
+    return replace(phase, updates=tuple(updates))
 
 
 def decay_for(iterations: int) -> float:
-    """The paper's decay of the weight average, or a faster one where a run is too short for it: after a tenth of the
-    run, an average should have forgotten most of what came before."""
+    """The decay of the weight average for a phase of this length: the paper's 0.998, or less in a short phase.
+
+    After a tenth of the phase, the average should have forgotten most of the weights before.
+
+    >>> decay_for(40_000), decay_for(100)
+    (0.998, 0.9)
+    """
     return min(0.998, 1 - 10 / max(iterations, 10))

@@ -1,7 +1,8 @@
 """Every method of the package, as a value.
 
-Each function returns a :class:`vmt.methods.nouns.Method`; the arguments are the paper's hyperparameters with its names. A new
-method is a new function like these: name the views, then the terms that read them.
+Each function returns a :class:`vmt.methods.nouns.Method` and reads like the method's equation: first the *views*
+(forward passes), then the *terms* that read them, each with its weight (:mod:`vmt.methods.terms`), then the updates.
+The arguments are the hyperparameters, by their names in the paper.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from vmt import losses
 from vmt.errors import InputError, perhaps
-from vmt.methods import terms as penalties
 from vmt.methods.nodes import Batch, Joined, Labels, Tap, View
 from vmt.methods.nouns import (
     Adam,
@@ -26,48 +26,63 @@ from vmt.methods.nouns import (
     Role,
     Term,
     Update,
+    fitted,
 )
 from vmt.methods.schedules import Number, warmed_up
 from vmt.methods.settings import METHODS as NAMES
-from vmt.methods.terms import (
-    ADAM,
-    AVERAGE,
-    CLASSIFIER,
-    SOURCE,
-    TARGET,
-    adversarial,
-    classifier_update,
-    family,
-    health,
-    one_phase,
-)
+from vmt.methods.terms import L_c, L_d, L_disc, L_m, L_v, L_y, domain_accuracy, health, term_name
+
+ADAM = Adam()
+SOURCE, TARGET = Batch("source"), Batch("target")
+# The classifier, and the average of its weights, which predicts with the classifier's own running statistics.
+CLASSIFIER: dict[str, Role] = {"classifier": Network(), "ema": Copy("classifier", shared_statistics=True)}
+AVERAGE = Average("classifier", into="ema")
 
 
 def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: int = 40_000) -> Method:
-    """The lower bound: trained on the source's labels alone, L_y.
+    """The lower bound: training on the labels of the source alone.
 
-    ``statistics="target"`` takes the running statistics from target batches, as the authors' program does.
+    L_y. With ``statistics="target"`` the running statistics come from target batches, as in the authors' program.
 
     >>> [term.name for update in source_only().updates() for term in update.terms]
     ['L_y', 'entropy(source)', 'predicted share(source)']
     """
     if statistics not in ("source", "target"):
-        raise InputError(f"statistics={statistics!r} is not one of 'source', 'target'")
-    clean = View("classifier", SOURCE, statistics=statistics == "source")
-    terms = (Term("L_y", losses.source_cross_entropy, (clean.logits, Labels(SOURCE))), *health(clean))
-    keep = () if statistics == "source" else (View("classifier", TARGET, statistics=True),)
-    return one_phase("source_only", CLASSIFIER, [classifier_update(terms, optimiser, keep)], iterations)
+        raise InputError(f"statistics must be 'source' or 'target', but got {statistics!r}.")
+    source = View("classifier", SOURCE, statistics=statistics == "source")
+    keep = (View("classifier", TARGET, statistics=True),) if statistics == "target" else ()
+    update = classifier_update((L_y(source), *health(source)), optimiser, keep=keep)
+    return one_phase("source_only", CLASSIFIER, (update,), iterations)
 
 
 def target_only(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
-    """The upper bound: trained on the target's own labels.
+    """The upper bound: training on the labels of the target.
+
+    L_y on the target.
 
     >>> target_only().reads_labels_of("target")
     True
     """
-    clean = View("classifier", TARGET, statistics=True)
-    terms = (Term("L_y", losses.source_cross_entropy, (clean.logits, Labels(TARGET))), *health(clean))
-    return one_phase("target_only", CLASSIFIER, [classifier_update(terms, optimiser)], iterations)
+    target = View("classifier", TARGET, statistics=True)
+    update = classifier_update((L_y(target), *health(target)), optimiser)
+    return one_phase("target_only", CLASSIFIER, (update,), iterations)
+
+
+def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+    """Source labels, and the maximum mean discrepancy between source and target features.
+
+    L_y + weight · MMD, of the features at ``tap``.
+
+    >>> mmd(weight=0.5).phases[0].updates[0].terms[1].weight
+    0.5
+    """
+    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
+    terms = (
+        L_y(source),
+        Term("MMD", losses.maximum_mean_discrepancy, (source.tap(tap), target.tap(tap)), weight),
+        *health(target),
+    )
+    return one_phase("mmd", CLASSIFIER, (classifier_update(terms, optimiser, keep=(target,)),), iterations)
 
 
 def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
@@ -78,7 +93,13 @@ def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_0
     >>> [update.name for update in dann().updates()]
     ['discriminator', 'classifier']
     """
-    return adversarial("dann", lambda_d, 0.0, 0.0, (), optimiser, iterations)
+    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
+    terms = (
+        L_y(source),
+        # L_disc is the discriminator's to minimise. With weight 0 the classifier only logs it, on its own batches.
+        *unless_zero(lambda_d, L_d(source, target, weight=lambda_d), L_disc(source, target, weight=0.0)),
+    )
+    return alternating("dann", source, target, terms, lambda_d=lambda_d, optimiser=optimiser, iterations=iterations)
 
 
 def vada(
@@ -94,14 +115,94 @@ def vada(
 ) -> Method:
     """DANN, and predictions that are confident on the target and hold in a ball around each sample.
 
-    DANN + λ_s L_v(source) + λ_t [L_v(target) + L_c(target)]; λ_t grows from 0 over a share ``warm_up`` of the run.
+    L_y + λ_d L_d + λ_s L_v(source) + λ_t [L_v + L_c](target). λ_t grows from 0 over the share ``warm_up`` of the
+    iterations; ``entropy=False`` leaves L_c out.
 
     >>> classifier = vada(lambda_t=0.1).phases[0].updates[-1]
     >>> {term.name: term.weight for term in classifier.terms if term.weight}
     {'L_y': 1.0, 'L_d': 0.01, 'L_v(source)': 1.0, 'L_v(target)': 0.1, 'L_c(target)': 0.1}
     """
-    terms, lambda_t = [penalties.vat(radius, xi)], warmed_up(lambda_t, warm_up)
-    return adversarial("vada", lambda_d, lambda_s, lambda_t, terms, optimiser, iterations, entropy)
+    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
+    lambda_t = warmed_up(lambda_t, warm_up)
+    terms = (
+        L_y(source),
+        *unless_zero(lambda_d, L_d(source, target, weight=lambda_d), L_disc(source, target, weight=0.0)),
+        *unless_zero(lambda_s, L_v(source, weight=lambda_s, radius=radius, xi=xi)),
+        *unless_zero(
+            lambda_t,
+            L_v(target, weight=lambda_t, radius=radius, xi=xi),
+            L_c(target, weight=lambda_t) if entropy else None,
+        ),
+    )
+    return alternating("vada", source, target, terms, lambda_d=lambda_d, optimiser=optimiser, iterations=iterations)
+
+
+def co_da(
+    lambda_d: Number = 1e-2,
+    lambda_s: Number = 1.0,
+    lambda_t: Number = 1e-2,
+    warm_up: float = 0.0,
+    lambda_p: Number = 1e-2,
+    lambda_div: Number = 1e-3,
+    ceiling: float = 10.0,
+    entropy: bool = True,
+    radius: float = 3.5,
+    xi: float | None = None,
+    optimiser: Adam = ADAM,
+    iterations: int = 40_000,
+) -> Method:
+    """Two VADA classifiers that must agree on the target while their features are pushed apart on the source.
+
+    VADA(f₁) + VADA(f₂) + λ_p ‖f₁ − f₂‖₁(target) − λ_div min(ν, ‖E[g₁ − g₂]‖²)(source), where ν is ``ceiling``. The
+    first classifier predicts; the two end nearly equal. λ_t grows from 0 over the share ``warm_up`` of the iterations.
+
+    >>> list(co_da(lambda_d=0).roles)
+    ['classifier', 'ema', 'classifier2', 'ema2']
+    """
+    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
+    source2, target2 = View("classifier2", SOURCE), View("classifier2", TARGET, statistics=True)
+    lambda_t = warmed_up(lambda_t, warm_up)
+
+    def vada_of(source: View, target: View, discriminator: str) -> tuple[Term, ...]:
+        return (
+            L_y(source),
+            *unless_zero(
+                lambda_d,
+                L_d(source, target, weight=lambda_d, discriminator=discriminator),
+                L_disc(source, target, weight=0.0, discriminator=discriminator),
+            ),
+            *unless_zero(lambda_s, L_v(source, weight=lambda_s, radius=radius, xi=xi)),
+            *unless_zero(
+                lambda_t,
+                L_v(target, weight=lambda_t, radius=radius, xi=xi),
+                L_c(target, weight=lambda_t) if entropy else None,
+            ),
+        )
+
+    def apart(a: Tensor, b: Tensor) -> Tensor:
+        return losses.diversity(a, b, ceiling)
+
+    terms = (
+        *vada_of(source, target, "discriminator"),
+        *vada_of(source2, target2, "discriminator2"),
+        Term("agreement", losses.agreement, (target.logits, target2.logits), lambda_p),
+        Term("diversity", apart, (source.tap("features"), source2.tap("features")), lambda_div),
+        *health(target),
+    )
+    averages = (AVERAGE, Average("classifier2", into="ema2"))
+    keep = (target, target2)
+    roles = {**CLASSIFIER, "classifier2": Network(), "ema2": Copy("classifier2", shared_statistics=True)}
+    updates = [Update("classifier", ("classifier", "classifier2"), terms, optimiser, averages, keep)]
+    if lambda_d != 0:
+        roles |= {"discriminator": Discriminator(), "discriminator2": Discriminator(of="classifier2")}
+        discriminate = (
+            L_disc(source, target),
+            domain_accuracy(source, target),
+            L_disc(source2, target2, discriminator="discriminator2"),
+            domain_accuracy(source2, target2, discriminator="discriminator2"),
+        )
+        updates.insert(0, Update("discriminator", ("discriminator", "discriminator2"), discriminate, optimiser))
+    return one_phase("co_da", roles, tuple(updates), iterations)
 
 
 def vmt(
@@ -121,22 +222,36 @@ def vmt(
 ) -> Method:
     """Virtual mixup training, the default: VADA, and predictions that hold between samples.
 
-    VADA + λ_s L_m(source) + λ_t L_m(target). ``mix`` says where the virtual labels are mixed (``logits``,
-    ``probabilities`` or ``hidden``); ``mix=None`` drops L_m and ``vat=False`` L_v; ``lambda_mix_t`` gives L_m(target) a
-    weight of its own; ``fresh_lambda=False`` draws λ once per run, as the authors' program does. λ_t, and L_m(target)'s
-    own weight, grow from 0 over the share ``warm_up`` of the iterations, so that the domains are aligned before the
-    target's clusters are sharpened.
+    L_y + λ_d L_d + λ_s [L_m + L_v](source) + λ_t [L_m + L_v + L_c](target).
+
+    ``mix`` says what is mixed to get virtual labels (``logits``, ``probabilities`` or ``hidden``); ``mix=None`` leaves
+    L_m out, and ``vat=False`` leaves L_v out. ``lambda_mix_t`` is the weight of L_m(target), if it is not λ_t.
+    ``fresh_lambda=False`` draws λ once per run, as the authors' program does. λ_t and ``lambda_mix_t`` grow from 0 over
+    the share ``warm_up`` of the iterations, so that the domains are aligned before the target's clusters are sharpened.
 
     >>> method = vmt(lambda_t=0.06, vat=False)
     >>> {term.name: term.weight for term in method.phases[0].updates[-1].terms if term.weight}
     {'L_y': 1.0, 'L_d': 0.01, 'L_m(source)': 1.0, 'L_m(target)': 0.06, 'L_c(target)': 0.06}
     """
+    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
     lambda_t = warmed_up(lambda_t, warm_up)
-    lambda_mix_t = None if lambda_mix_t is None else warmed_up(lambda_mix_t, warm_up)
-    terms = [] if mix is None else [penalties.mixup(mix, alpha, fresh_lambda, lambda_mix_t)]
-    if vat:
-        terms.append(penalties.vat(radius, xi))
-    return adversarial("vmt", lambda_d, lambda_s, lambda_t, terms, optimiser, iterations)
+    lambda_mix_t = lambda_t if lambda_mix_t is None else warmed_up(lambda_mix_t, warm_up)
+    terms = (
+        L_y(source),
+        *unless_zero(lambda_d, L_d(source, target, weight=lambda_d), L_disc(source, target, weight=0.0)),
+        *unless_zero(
+            lambda_s,
+            L_m(source, weight=lambda_s, mix=mix, alpha=alpha, fresh=fresh_lambda) if mix is not None else None,
+            L_v(source, weight=lambda_s, radius=radius, xi=xi) if vat else None,
+        ),
+        *unless_zero(
+            lambda_t,
+            L_m(target, weight=lambda_mix_t, mix=mix, alpha=alpha, fresh=fresh_lambda) if mix is not None else None,
+            L_v(target, weight=lambda_t, radius=radius, xi=xi) if vat else None,
+            L_c(target, weight=lambda_t),
+        ),
+    )
+    return alternating("vmt", source, target, terms, lambda_d=lambda_d, optimiser=optimiser, iterations=iterations)
 
 
 def dirt_t(
@@ -153,59 +268,69 @@ def dirt_t(
     xi: float | None = None,
     iterations: int = 160_000,
 ) -> Method:
-    """DIRT-T, a second phase on the target alone, to refine what the method before it has learned.
+    """DIRT-T, a second phase that refines a trained method on the target alone.
 
-    After ``base``: β CE(teacher(x), f(x)) on one target batch, λ_t [L_m + L_v + L_c] on another. It continues with the
-    weights, Adam moments and weight average of ``base``. The teacher is the weight average with the running statistics
-    of the moment, refreshed every ``interval`` iterations. ``mix=None`` leaves L_m out, as after VADA.
+    β CE(teacher(x), f(x)) on one target batch + λ_t [L_c + L_v + L_m] on another. The phase continues with the weights,
+    Adam moments and weight average of ``base``. The teacher is the weight average with the running statistics of the
+    moment, copied every ``interval`` iterations. ``mix=None`` leaves L_m out, as after VADA.
 
     >>> method = dirt_t(vada(iterations=5000), mix=None, interval=500, iterations=10000)
     >>> method.name, [(phase.name, phase.iterations) for phase in method.phases]
     ('vada+dirt_t', [('vada', 5000), ('dirt_t', 10000)])
     """
-    if "classifier" not in base.roles or "ema" not in base.roles:
-        raise InputError(
-            f"dirt_t needs a method with the roles 'classifier' and 'ema'; {base.name!r} has {', '.join(base.roles)}"
-        )
-    if any(phase.name == "dirt_t" for phase in base.phases):
-        raise InputError(f"{base.name!r} ends with DIRT-T already: let that one last longer, dirt_t(…, iterations=…).")
-    before = next((update for update in base.updates() if "classifier" in update.optimises), None)
-    if before is None:
-        raise InputError(f"dirt_t needs a method that optimises its role 'classifier'; {base.name!r} does not.")
-    taught = Batch("target", "teacher")
-    student = View("classifier", taught)
-    teacher = View("teacher", taught, training=False)
-    clean = View("classifier", TARGET, statistics=True)
-    extra = [penalties.vat(radius, xi)] if vat else []
-    if mix is not None:
-        extra.append(penalties.mixup(mix, alpha, fresh_lambda, lambda_mix_t))
-    terms = (
-        Term("teacher", losses.teacher_cross_entropy, (teacher.logits, student.logits), beta),
-        Term("L_c(target)", losses.conditional_entropy, (clean.logits,), lambda_t),
-        *(penalty(clean, lambda_t) for penalty in extra),
-        *health(clean),
+    before = classifier_update_of(base)
+    other = Batch("target", "teacher")
+    teacher, student = View("teacher", other, training=False), View("classifier", other)
+    target = View("classifier", TARGET, statistics=True)
+    lambda_mix_t = lambda_t if lambda_mix_t is None else lambda_mix_t
+    terms = present(
+        Term("teacher", losses.teacher_cross_entropy, (teacher.logits, student.logits), weight=beta),
+        L_c(target, weight=lambda_t),
+        L_v(target, weight=lambda_t, radius=radius, xi=xi) if vat else None,
+        L_m(target, weight=lambda_mix_t, mix=mix, alpha=alpha, fresh=fresh_lambda) if mix is not None else None,
+        *health(target),
     )
-    # Under the name of the update before it, whose Adam moments it goes on with, as it does with the weight average.
+    # Adam's moments are kept by the name of the update, so this one has the name of the update that it continues.
     average = next((each for each in before.averages if each.into == "ema"), AVERAGE)
     update = Update(before.name, ("classifier",), terms, before.optimiser, averages=(average,))
-    phase = Phase("dirt_t", (update,), (Event(interval, CopyRole("ema", into="teacher")),), iterations)
+    new_teacher = Event(every=interval, action=CopyRole("ema", into="teacher"))
+    phase = Phase("dirt_t", (update,), events=(new_teacher,), iterations=iterations)
     roles = {**base.roles, "teacher": Copy("ema")}
     return replace(base, name=f"{base.name}+dirt_t", roles=roles, phases=(*base.phases, phase))
 
 
-def with_target_labels(base: Method, weight: Number = 1.0) -> Method:
-    """``base`` + weight · L_y on the target samples whose labels are known, in every phase.
+def classifier_update_of(base: Method) -> Update:
+    """The update that trains the classifier of a method that DIRT-T can follow."""
+    if "classifier" not in base.roles or "ema" not in base.roles:
+        raise InputError(
+            f"dirt_t needs a method with the roles 'classifier' and 'ema', but {base.name!r} has "
+            f"{', '.join(base.roles)}."
+        )
+    if any(phase.name == "dirt_t" for phase in base.phases):
+        raise InputError(f"{base.name!r} already ends with DIRT-T: make that phase longer, dirt_t(…, iterations=…).")
+    for update in base.updates():
+        if "classifier" in update.optimises:
+            return update
+    raise InputError(f"dirt_t needs a method that optimises the role 'classifier', but {base.name!r} does not.")
 
-    They run in one batch with unlabelled ones: few labels, or labels of one class alone, have no statistics of their
-    own.
+
+def with_target_labels(base: Method, weight: Number = 1.0) -> Method:
+    """A method that also learns from the target samples whose labels are known, in every phase.
+
+    ``base`` + weight · L_y(labelled target). The labelled samples run in one batch with unlabelled ones, because a few
+    labels, or labels of a single class, would give poor batch statistics.
 
     >>> with_target_labels(vmt()).reads_labels_of("labelled target")
     True
     """
-    known = Batch("labelled target")
+    labelled = Batch("labelled target")
 
     def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         return losses.source_cross_entropy(logits[-len(labels) :], labels)
+
+    def l_y(role: str) -> Term:
+        view = View(role, Joined((TARGET, labelled)))
+        return Term(term_name("L_y(target)", view), cross_entropy, (view.logits, Labels(labelled)), weight)
 
     supervised = {
         tap.view.role
@@ -217,97 +342,66 @@ def with_target_labels(base: Method, weight: Number = 1.0) -> Method:
     }
     if not supervised:
         raise InputError(
-            f"method {base.name!r} has no classifier that learns from source labels to add target labels to."
+            f"target labels can be added only to a method that learns from source labels, but {base.name!r} does not."
         )
 
-    def more(update: Update) -> Update:
-        added = tuple(
-            Term(
-                "L_y(target)" if role == "classifier" else f"L_y(target) of {role}",
-                cross_entropy,
-                (View(role, Joined((TARGET, known))).logits, Labels(known)),
-                weight,
-            )
-            for role in update.optimises
-            if role in supervised
-        )
+    def with_labels(update: Update) -> Update:
+        added = (l_y(role) for role in update.optimises if role in supervised)
         return replace(update, terms=(*update.terms, *added))
 
-    phases = tuple(replace(phase, updates=tuple(map(more, phase.updates))) for phase in base.phases)
+    phases = tuple(replace(phase, updates=tuple(map(with_labels, phase.updates))) for phase in base.phases)
     return replace(base, name=f"{base.name}+target_labels", phases=phases)
 
 
-def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
-    """Source labels, and the maximum mean discrepancy between source and target features.
-
-    L_y + weight · MMD of the features at ``tap``.
-
-    >>> mmd(weight=0.5).phases[0].updates[0].terms[1].weight
-    0.5
-    """
-    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
-    terms = (
-        Term("L_y", losses.source_cross_entropy, (source.logits, Labels(SOURCE))),
-        Term("MMD", losses.maximum_mean_discrepancy, (source.tap(tap), target.tap(tap)), weight),
-        *health(target),
-    )
-    return one_phase("mmd", CLASSIFIER, [classifier_update(terms, optimiser, keep=(target,))], iterations)
+def unless_zero(weight: Number, *terms: Term | None) -> tuple[Term, ...]:
+    """The terms that a weight of the objective stands for; a weight of 0 leaves them out, and saves their passes."""
+    return () if weight == 0 else present(*terms)
 
 
-def co_da(
-    lambda_d: Number = 1e-2,
-    lambda_s: Number = 1.0,
-    lambda_t: Number = 1e-2,
-    warm_up: float = 0.0,
-    lambda_p: Number = 1e-2,
-    lambda_div: Number = 1e-3,
-    ceiling: float = 10.0,
-    entropy: bool = True,
-    radius: float = 3.5,
-    xi: float | None = None,
-    optimiser: Adam = ADAM,
-    iterations: int = 40_000,
+def present(*terms: Term | None) -> tuple[Term, ...]:
+    """The terms without None, which stands for a term that a setting leaves out."""
+    return tuple(term for term in terms if term is not None)
+
+
+def alternating(
+    name: str,
+    source: View,
+    target: View,
+    terms: tuple[Term, ...],
+    *,
+    lambda_d: Number,
+    optimiser: Adam,
+    iterations: int,
 ) -> Method:
-    """Two VADA classifiers that must agree on the target while their features are pushed apart on the source.
-
-    The first one predicts; the two end nearly equal. λ_t grows from 0 over the share ``warm_up`` of the iterations.
-
-    >>> list(co_da(lambda_d=0).roles)
-    ['classifier', 'ema', 'classifier2', 'ema2']
-    """
-    shared = lambda_d, lambda_s, warmed_up(lambda_t, warm_up), [penalties.vat(radius, xi)], entropy
-    first, second = family("classifier", "discriminator", *shared), family("classifier2", "discriminator2", *shared)
-
-    def apart(a: Tensor, b: Tensor) -> Tensor:
-        return losses.diversity(a, b, ceiling)
-
-    both = (
-        Term("agreement", losses.agreement, (first.target.logits, second.target.logits), lambda_p),
-        Term("diversity", apart, (first.source.tap("features"), second.source.tap("features")), lambda_div),
-    )
-    averages = (AVERAGE, Average("classifier2", into="ema2"))
-    second_ema = Copy("classifier2", shared_statistics=True)
-    roles: dict[str, Role] = {**CLASSIFIER, "classifier2": Network(), "ema2": second_ema}
-    updates: list[Update] = []
+    """Alternating updates: the discriminator first, unless λ_d is 0, then the classifier, each on fresh batches."""
+    roles, updates = dict(CLASSIFIER), []
     if lambda_d != 0:
-        roles |= {"discriminator": Discriminator(), "discriminator2": Discriminator(of="classifier2")}
-        terms = (*first.discriminator_terms, *second.discriminator_terms)
-        updates.append(Update("discriminator", ("discriminator", "discriminator2"), terms, optimiser))
-    terms = (*first.terms, *second.terms, *both, *health(first.target))
-    keep = (first.target, second.target)
-    updates.append(Update("classifier", ("classifier", "classifier2"), terms, optimiser, averages, keep))
-    return one_phase("co_da", roles, updates, iterations)
+        roles["discriminator"] = Discriminator()
+        discriminate = (L_disc(source, target), domain_accuracy(source, target))
+        updates.append(Update("discriminator", ("discriminator",), discriminate, optimiser))
+    updates.append(classifier_update((*terms, *health(target)), optimiser, keep=(target,)))
+    return one_phase(name, roles, tuple(updates), iterations)
+
+
+def classifier_update(terms: tuple[Term, ...], optimiser: Adam, keep: tuple[View, ...] = ()) -> Update:
+    """The update of the classifier, after which the weight average follows it."""
+    return Update("classifier", ("classifier",), terms, optimiser, averages=(AVERAGE,), keep=keep)
+
+
+def one_phase(name: str, roles: dict[str, Role], updates: tuple[Update, ...], iterations: int) -> Method:
+    """A method of one phase."""
+    return Method(name, roles, (fitted(Phase(name, updates, iterations=iterations)),))
 
 
 METHODS: dict[str, Callable[..., Method]] = {name: globals()[name] for name in NAMES}
 
 
 def named(name: str) -> Callable[..., Method]:
-    """The function of a method, or a sentence that lists them."""
+    """The function of a method, by the method's name."""
     if name not in METHODS:
         plain = name.lower().replace("-", "_")
         hint = perhaps(plain, METHODS)
         if "dirt" in plain:
-            hint = " (DIRT-T comes after one of them, by --dirt-t, dirt_t=True or vmt.methods.dirt_t)"
+            hint = " (DIRT-T follows one of them: use --dirt-t, dirt_t=True or vmt.methods.dirt_t)"
         raise InputError(f"there is no method {name!r}{hint}: choose one of {', '.join(METHODS)}.")
     return METHODS[name]

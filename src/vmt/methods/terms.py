@@ -1,183 +1,134 @@
-"""What the methods of the package have in common: the classifier with its weight average, and the terms of DANN, VADA
-and VMT."""
+"""The terms of the paper's objective, and the figures that are logged beside them.
+
+Each function describes one term: its loss, the nodes that the loss reads, and its weight. A *clean* view is a
+classifier's pass on a batch as it was drawn, neither mixed nor perturbed. Shapes are written as in :mod:`vmt.losses`.
+"""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from vmt import losses
 from vmt.errors import InputError
-from vmt.methods.nodes import SLOPE, Adversarial, Batch, Labels, Lam, Mix, Node, Pairs, Partner, Start, View
-from vmt.methods.nouns import (
-    Adam,
-    Average,
-    Copy,
-    Discriminator,
-    Method,
-    Network,
-    Phase,
-    Role,
-    Term,
-    Update,
-    averaged,
-    decay_for,
-    measure,
-)
+from vmt.methods.nodes import SLOPE, Adversarial, Batch, Labels, Lam, Mix, Node, Pairs, Partner, Start, Tap, View
+from vmt.methods.nouns import Term, measure
 from vmt.methods.schedules import Number
 
-Penalty = Callable[[View, Number], Term]
-"""A term of the cluster assumption on one stream: from its clean view and its weight."""
+
+def L_y(clean: View, *, weight: Number = 1.0) -> Term:
+    """L_y = E[−yᵀ ln f(x)], the cross-entropy to the labels of the batch. Reads logits (N, K), labels (N,)."""
+    return Term(term_name("L_y", clean), losses.source_cross_entropy, (clean.logits, Labels(batch_of(clean))), weight)
 
 
-def vat(radius: float = 3.5, xi: float | None = None) -> Penalty:
-    """L_v: the prediction must hold at radius ε around each sample."""
+def L_d(source: View, target: View, *, weight: Number, discriminator: str = "discriminator") -> Term:
+    """L_d = ½ E[BCE(d(g(x_s)), 0)] + ½ E[BCE(d(g(x_t)), 1)], which is small for features g(x) that mislead d.
+
+    Reads the discriminator's logits (N, 1) on the features of the source and of the target.
+    """
+    return Term(term_name("L_d", source), losses.domain_confusion, domains(source, target, discriminator), weight)
+
+
+def L_disc(source: View, target: View, *, weight: Number = 1.0, discriminator: str = "discriminator") -> Term:
+    """L_disc = ½ E[BCE(d(g(x_s)), 1)] + ½ E[BCE(d(g(x_t)), 0)], which the discriminator d minimises. Reads as L_d."""
+    return Term(term_name("L_disc", source), losses.discriminator_loss, domains(source, target, discriminator), weight)
+
+
+def L_c(clean: View, *, weight: Number) -> Term:
+    """L_c = E[−f(x)ᵀ ln f(x)], the conditional entropy of the predictions. Reads logits (N, K)."""
+    return Term(term_name(f"L_c({batch_of(clean).name})", clean), losses.conditional_entropy, (clean.logits,), weight)
+
+
+def L_v(clean: View, *, weight: Number, radius: float = 3.5, xi: float | None = None) -> Term:
+    """L_v = E[max_{‖r‖ ≤ ε} CE(f(x), f(x + r))]: predictions should not change within the radius ε of a sample.
+
+    It takes three passes: at x, where f(x) is the label; at x + ξd, where the slope of the cross-entropy gives the
+    direction of r; and at x + r. Reads the logits (N, K) at x and at x + r.
+    """
     for name, length in (("radius", radius), ("xi", xi)):
         if length is not None and not 0 < length < math.inf:
-            raise InputError(f"{name}={length} is no length of a step: give a positive number.")
-
-    def term(clean: View, weight: Number) -> Term:
-        batch = batch_of(clean)
-        near = View(clean.role, Start(batch, clean.role, batch.name, xi), gradient=False, probe=clean.logits)
-        attacked = View(clean.role, Adversarial(batch, near.tap(SLOPE), radius))
-        return Term(f"L_v({batch.name})", losses.virtual_adversarial, (clean.logits, attacked.logits), weight)
-
-    return term
+            raise InputError(f"{name} must be a positive number, but got {length}.")
+    batch = batch_of(clean)
+    start = Start(batch, clean.role, batch.name, xi)
+    slope = View(clean.role, start, gradient=False, probe=clean.logits).tap(SLOPE)
+    perturbed = View(clean.role, Adversarial(batch, slope, radius))
+    reads = clean.logits, perturbed.logits
+    return Term(term_name(f"L_v({batch.name})", clean), losses.virtual_adversarial, reads, weight)
 
 
-def mixup(
-    mix: str = "logits", alpha: float = 1.0, fresh: bool = True, weight_on_target: Number | None = None
-) -> Penalty:
-    """L_m: the prediction at a mix of two samples must be the same mix of their predictions."""
+def L_m(clean: View, *, weight: Number, mix: str = "logits", alpha: float = 1.0, fresh: bool = True) -> Term:
+    """L_m = E[CE(ỹ, f(x̃))]: at a mix x̃ = λx_i + (1−λ)x_j, the prediction should be the same mix of both predictions.
+
+    ``mix`` says what is mixed to get the virtual label ỹ: the ``logits``, softmax(λz_i + (1−λ)z_j); the
+    ``probabilities``, λp_i + (1−λ)p_j; or the inputs of the last dense layer, ``hidden``, from which the rest of the
+    network predicts ỹ. λ ~ Beta(α, α) for each sample; unless ``fresh``, it is drawn once for the whole run.
+
+    Reads the logits (N, K) of x and of x̃, λ (N,) and the partners j (N,); for ``hidden``, the logits (N, K) that follow
+    the mixed layer, and those of x̃.
+    """
     if mix not in ("logits", "probabilities", "hidden"):
-        raise InputError(f"mix={mix!r} is not one of 'logits', 'probabilities', 'hidden'")
+        raise InputError(f"mix must be 'logits', 'probabilities' or 'hidden', but got {mix!r}.")
     if not alpha > 0:
-        raise InputError(f"alpha={alpha} is no parameter of Beta(α, α): give a positive number.")
-
-    def term(clean: View, weight: Number) -> Term:
-        batch = batch_of(clean)
-        pairs = Pairs(batch, alpha, fresh)
-        of_mixed = View(clean.role, Mix(batch, pairs)).logits
-        if batch.stream == "target" and weight_on_target is not None:
-            weight = weight_on_target
-        name = f"L_m({batch.name})"
-        if mix == "hidden":
-            label = View(clean.role, Mix(clean.tap("hidden"), pairs), entry="hidden", gradient=False).logits
-            return Term(name, losses.teacher_cross_entropy, (label, of_mixed), weight)
-        loss = losses.virtual_mixup if mix == "logits" else losses.virtual_mixup_on_probabilities
-        return Term(name, loss, (clean.logits, of_mixed, Lam(pairs), Partner(pairs)), weight)
-
-    return term
+        raise InputError(f"alpha must be a positive number, the parameter of Beta(α, α), but got {alpha}.")
+    batch = batch_of(clean)
+    pairs = Pairs(batch, alpha, fresh)
+    of_mixed = View(clean.role, Mix(batch, pairs)).logits
+    name = term_name(f"L_m({batch.name})", clean)
+    if mix == "hidden":
+        label = View(clean.role, Mix(clean.tap("hidden"), pairs), entry="hidden", gradient=False).logits
+        return Term(name, losses.teacher_cross_entropy, (label, of_mixed), weight)
+    loss = losses.virtual_mixup if mix == "logits" else losses.virtual_mixup_on_probabilities
+    return Term(name, loss, (clean.logits, of_mixed, Lam(pairs), Partner(pairs)), weight)
 
 
-def batch_of(view: View) -> Batch:
-    batch: Node = view.input
-    if not isinstance(batch, Batch):
-        raise InputError("a penalty needs the view of a plain batch")
-    return batch
-
-
-def discriminator_accuracy(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of samples whose domain the discriminator tells; ½ means that it cannot."""
-    return 0.5 * (source > 0).float().squeeze(-1), 0.5 * (target <= 0).float().squeeze(-1)
+def health(clean: View) -> tuple[Term, ...]:
+    """Figures that are logged to notice a collapse: the entropy of the predictions and the share of each class."""
+    stream = batch_of(clean).name
+    return (
+        measure(term_name(f"entropy({stream})", clean), losses.conditional_entropy, clean.logits),
+        measure(term_name(f"predicted share({stream})", clean), predicted_share, clean.logits),
+    )
 
 
 def predicted_share(logits: Tensor) -> Tensor:
-    """One row per sample, one column per class: averaged, the share of each predicted class."""
-    # Not `one_hot`: it looks at the values, which a traced step has not got.
+    """The predicted class of each sample as a one-hot row, of which the mean is the share of each class.
+
+    logits (N, K) → (N, K).
+    """
+    # `one_hot` inspects the values of its argument, which a traced step does not have.
     classes = torch.arange(logits.shape[-1], device=logits.device)
     return (logits.argmax(-1, keepdim=True) == classes).float()
 
 
-def health(clean: View) -> tuple[Term, ...]:
-    """Entropy and class shares of a stream's clean predictions."""
-    stream = batch_of(clean).name
-    return (
-        measure(f"entropy({stream})", losses.conditional_entropy, clean.logits),
-        measure(f"predicted share({stream})", predicted_share, clean.logits),
-    )
+def domain_accuracy(source: View, target: View, *, discriminator: str = "discriminator") -> Term:
+    """The logged accuracy of the discriminator: ½ if it cannot tell the domains apart, 1 if it always can."""
+    return measure(term_name("accuracy", source), discriminator_accuracy, *domains(source, target, discriminator))
 
 
-ADAM = Adam()
-SOURCE, TARGET = Batch("source"), Batch("target")
-CLASSIFIER: dict[str, Role] = {"classifier": Network(), "ema": Copy("classifier", shared_statistics=True)}
-AVERAGE = Average("classifier", into="ema")
+def discriminator_accuracy(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Half of the accuracy in each domain, from the discriminator's logits.
 
-
-@dataclass(frozen=True)
-class Family:
-    """The clean views of one classifier of the DANN, VADA and VMT family, and the terms on them."""
-
-    source: View
-    target: View
-    terms: tuple[Term, ...]
-    discriminator_terms: tuple[Term, ...]
-
-
-def family(
-    classifier: str,
-    discriminator: str,
-    lambda_d: Number,
-    lambda_s: Number,
-    lambda_t: Number,
-    extra: Sequence[Penalty],
-    entropy: bool,
-) -> Family:
-    """L_y + λ_d L_d + λ_s Σ penalties(source) + λ_t [Σ penalties(target) + L_c] for one classifier.
-
-    The terms of a second one of the same method are told apart by its name.
+    source (N, 1), target (M, 1) → (N,), (M,).
     """
-    suffix = "" if classifier == "classifier" else f" of {classifier}"
-    source, target = View(classifier, SOURCE), View(classifier, TARGET, statistics=True)
-    domains = tuple(View(discriminator, view.tap("features")).tap("domain") for view in (source, target))
-    terms = [Term("L_y", losses.source_cross_entropy, (source.logits, Labels(SOURCE)))]
-    discriminate: list[Term] = []
-    if lambda_d != 0:
-        discriminate = [
-            Term("L_disc", losses.discriminator_loss, domains),
-            measure("accuracy", discriminator_accuracy, *domains),
-        ]
-        terms.append(Term("L_d", losses.domain_confusion, domains, lambda_d))
-        terms.append(measure("L_disc", losses.discriminator_loss, *domains))
-    if lambda_s != 0:
-        terms += [penalty(source, lambda_s) for penalty in extra]
-    if lambda_t != 0:
-        terms += [penalty(target, lambda_t) for penalty in extra]
-        if entropy:
-            terms.append(Term("L_c(target)", losses.conditional_entropy, (target.logits,), lambda_t))
-
-    def named(terms: list[Term]) -> tuple[Term, ...]:
-        return tuple(replace(term, name=term.name + suffix) for term in terms)
-
-    return Family(source, target, named(terms), named(discriminate))
+    return 0.5 * (source > 0).float().squeeze(-1), 0.5 * (target <= 0).float().squeeze(-1)
 
 
-def adversarial(
-    name: str,
-    lambda_d: Number,
-    lambda_s: Number,
-    lambda_t: Number,
-    extra: Sequence[Penalty],
-    optimiser: Adam,
-    iterations: int,
-    entropy: bool = True,
-) -> Method:
-    """A method of one classifier of the family and, if λ_d is not 0, its discriminator, updated first."""
-    one = family("classifier", "discriminator", lambda_d, lambda_s, lambda_t, extra, entropy)
-    roles, updates = dict(CLASSIFIER), []
-    if lambda_d != 0:
-        roles["discriminator"] = Discriminator()
-        updates.append(Update("discriminator", ("discriminator",), one.discriminator_terms, optimiser))
-    updates.append(classifier_update((*one.terms, *health(one.target)), optimiser, keep=(one.target,)))
-    return one_phase(name, roles, updates, iterations)
+def domains(source: View, target: View, discriminator: str) -> tuple[Tap, Tap]:
+    """The discriminator's logits (N, 1) on the features of both domains."""
+    of_source, of_target = (View(discriminator, clean.tap("features")) for clean in (source, target))
+    return of_source.tap("domain"), of_target.tap("domain")
 
 
-def one_phase(name: str, roles: dict[str, Role], updates: list[Update], iterations: int) -> Method:
-    phase = Phase(name, tuple(updates), iterations=iterations)
-    return Method(name, roles, (averaged(phase, decay_for(iterations), most=True),))
+def term_name(symbol: str, clean: View) -> str:
+    """The name of a term; those of a second classifier end in its role."""
+    return symbol if clean.role == "classifier" else f"{symbol} of {clean.role}"
 
 
-def classifier_update(terms: tuple[Term, ...], optimiser: Adam, keep: tuple[View, ...] = ()) -> Update:
-    return Update("classifier", ("classifier",), terms, optimiser, averages=(AVERAGE,), keep=keep)
+def batch_of(clean: View) -> Batch:
+    """The batch that a clean view reads."""
+    batch: Node = clean.input
+    if not isinstance(batch, Batch):
+        raise InputError(
+            f"this term needs a view of a Batch, but the view of {clean.role!r} reads a {type(batch).__name__}."
+        )
+    return batch
