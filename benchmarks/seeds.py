@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from vmt.data import Task, load_task
-from vmt.device import torch_device
+from vmt.device import chosen_precision, torch_device
 from vmt.engine import make_engine
 from vmt.evaluate.accuracy import judge
 from vmt.nets import cnn
 from vmt.runs.environment import environment
 from vmt.runs.recipes import paper, with_settings
-from vmt.step.context import make_setting, predictor_of, sample_shape
-from vmt.step.state import build_state
+from vmt.step.context import make_context
+from vmt.step.state import build_state, predictor_of
 
 LOOK_EVERY = 2_500
 
@@ -30,9 +30,11 @@ def curve(task: Task, seed: int, weights: int, warm_up: float, iterations: int, 
     """Accuracy on the target's test set in percent, every 2,500 iterations of a run of 40,000 that is cut short."""
     recipe = with_settings(paper("mnist-svhn"), {"warm_up": warm_up}, {})
     method, config = recipe.build(), replace(recipe.config, seed=seed, device=device)
-    shape = sample_shape(task)
+    shape = task.sample_shape
     state = build_state(method, lambda: cnn(shape, 10, instance_norm=True), shape, weights, torch_device(device))
-    engine = make_engine("auto", state, make_setting(task, method, state, config), seed, method.iterations)
+    bfloat16, _ = chosen_precision(config.precision, task.source.x.device, task.source.is_images)
+    context = make_context(task, method, state, seed=seed, batch_size=config.batch_size, bfloat16=bfloat16)
+    engine = make_engine("auto", state, context, seed, method.iterations)
     seen = []
     for done in range(0, iterations, LOOK_EVERY):
         engine.run(method.phases[0], done, min(LOOK_EVERY, iterations - done), done)

@@ -23,9 +23,10 @@ from vmt import methods
 from vmt.data import Domain
 from vmt.methods.nouns import Method
 from vmt.nets import cnn
+from vmt.step.context import StepContext
 from vmt.step.draws import RecordedDraws
+from vmt.step.iteration import Metrics, step
 from vmt.step.state import State, build_state, fresh_optimisers, share_buffers
-from vmt.step.step import Metrics, Setting, step
 from vmt.train.loop import run_events
 
 WIDTHS = {"small": (64, 64, 64), "large": (96, 192, 192)}
@@ -118,7 +119,7 @@ def run(path: Path, method_name: str, net: str, instance_norm: bool) -> Iterator
     images = pool()
     for i in (0, 1):
         run_events(phase, state, i)
-        setting = Setting(
+        context = StepContext(
             streams={"source": images, "target": images},
             preprocess=torch.Tensor.double,
             batch_size={"source": N, "target": N},
@@ -129,7 +130,7 @@ def run(path: Path, method_name: str, net: str, instance_norm: bool) -> Iterator
         if f"iteration{i} teacher probabilities" in recording:
             yield compare_teacher(recording, state, images, i)
         for update in phase.updates:
-            metrics = step(replace(phase, updates=(update,)), state, setting)
+            metrics = step(replace(phase, updates=(update,)), state, context)
             if update.name == "classifier":
                 yield from compare_losses(recording, metrics, method_name, i)
             yield from compare_variables(recording, state, update.name, i, WEIGHTS_WITHIN[method_name])

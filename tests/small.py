@@ -12,9 +12,9 @@ from vmt.methods.nodes import Draws
 from vmt.methods.nouns import Method
 from vmt.methods.schedules import Schedule
 from vmt.nets import Staged, mlp
+from vmt.step.context import StepContext
 from vmt.step.draws import RecordedDraws
 from vmt.step.state import NetworkFactory, State, build_state, fresh_optimisers, share_buffers
-from vmt.step.step import Setting
 
 FEATURES, CLASSES, N, BATCH, WIDTH = 4, 3, 20, 6, 5
 
@@ -71,13 +71,13 @@ def build(
     return state
 
 
-def setting(
+def context(
     streams: Mapping[str, Domain] | None = None,
     draws: Draws | None = None,
     scalars: Mapping[Schedule, Tensor] | None = None,
     xi: float = 0.5,
-) -> Setting:
+) -> StepContext:
     streams = blobs() if streams is None else streams
     roles = {"classifier": xi}
     sizes = dict.fromkeys(streams, BATCH)
-    return Setting(streams, lambda x: x, sizes, draws or recorded(), roles, scalars or {})
+    return StepContext(streams, lambda x: x, sizes, draws or recorded(), roles, scalars or {})

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vmt.runs.begun import record_of
 
 import vmt
 from vmt.data import domain, make_task
 from vmt.data.arrays import classes_in, encode_labels
 from vmt.errors import InputError
 from vmt.nets.factory import NetSpec
-from vmt.runs.begun import record_of
 from vmt.runs.recipes import defaults_for
 from vmt.train import Config
 

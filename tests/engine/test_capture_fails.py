@@ -30,7 +30,7 @@ def test_step_that_cannot_be_captured_runs_as_it_is_written() -> None:
         for role in ("classifier", "ema"):
             work.state.roles[role].stages["hidden"].append(Looking())
         stream = torch.cuda.current_stream()
-        engine = Engine("", "", prepare, work.state, work.setting, work.seed)
+        engine = Engine("", "", prepare, work.state, work.context, work.seed)
         engine.run(work.method.phases[0], 0, 2, 0)
         assert engine.name == "eager"
         assert torch.cuda.current_stream() == stream
@@ -54,7 +54,7 @@ def test_step_that_compiles_but_does_not_run_runs_as_it_is_written(monkeypatch: 
     results, said = [], []
     for prepare in (eager(""), compiled("", said.append)):
         work = workload((4, 4, 4), False, torch.device("cpu"), batch_size=2, samples=20, side=4)
-        engine = Engine("", "", prepare, work.state, work.setting, work.seed)
+        engine = Engine("", "", prepare, work.state, work.context, work.seed)
         engine.run(work.method.phases[0], 0, 1, 0)
         assert engine.name == "eager"
         results.append(work.state.tensors())

@@ -14,16 +14,16 @@ from vmt.engine.metric_sums import MetricSums
 from vmt.methods.nouns import Adam
 from vmt.nets.norm import normalised_together
 from vmt.step.draws import seed_layers
-from vmt.step.step import step
+from vmt.step.iteration import step
 
 
 def graph_of(work: Workload, sums: MetricSums) -> tuple[GraphModule, list[Tensor]]:
     """What is compiled of the first phase, and its arguments."""
-    phase, setting = constants_as_tensors(work.method.phases[0], work.setting, CPU)
+    phase, context = constants_as_tensors(work.method.phases[0], work.context, CPU)
     with rolled_back(work.state), normalised_together():
-        sums.add_(step(phase, work.state, setting))
-        reachable = reached(work.state, setting, sums)
-        graph, arguments = traced(lambda: sums.add_(step(phase, work.state, setting)), reachable)
+        sums.add_(step(phase, work.state, context))
+        reachable = reached(work.state, context, sums)
+        graph, arguments = traced(lambda: sums.add_(step(phase, work.state, context)), reachable)
     sums.reset()
     return graph, arguments
 

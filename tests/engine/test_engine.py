@@ -21,9 +21,10 @@ from vmt.engine.metric_sums import MetricSums
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase
 from vmt.methods.schedules import Ramp
+from vmt.step.context import StepContext
 from vmt.step.draws import seed_layers
+from vmt.step.iteration import step
 from vmt.step.state import State
-from vmt.step.step import Setting, step
 
 CPU = torch.device("cpu")
 
@@ -43,7 +44,7 @@ def test_engine_does_the_steps_and_averages_their_metrics() -> None:
     seen = []
     for i in range(3):
         seed_layers(0, i, CPU)
-        seen.append(step(by_hand.method.phases[0], by_hand.state, by_hand.setting))
+        seen.append(step(by_hand.method.phases[0], by_hand.state, by_hand.context))
     wanted = tensors(by_hand)
     for name, tensor in tensors(by_engine).items():
         assert torch.equal(tensor, wanted[name]), name
@@ -68,14 +69,14 @@ def test_steps_do_not_depend_on_how_they_are_divided_into_calls() -> None:
 def test_schedules_follow_the_progress_of_the_phase() -> None:
     work = small()
     ramp = Ramp(0.0, 8.0)
-    setting = replace(work.setting, scalars={ramp: torch.zeros(())})
+    context = replace(work.context, scalars={ramp: torch.zeros(())})
     seen: list[float] = []
 
-    def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
-        return Prepared(lambda: seen.append(float(setting.scalars[ramp])), MetricSums(), "watching", "")
+    def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
+        return Prepared(lambda: seen.append(float(context.scalars[ramp])), MetricSums(), "watching", "")
 
     phase = replace(work.method.phases[0], iterations=8)
-    Engine("", "", prepare, work.state, setting, 0).run(phase, 2, 3, 2)
+    Engine("", "", prepare, work.state, context, 0).run(phase, 2, 3, 2)
     assert seen == [2.0, 3.0, 4.0]
 
 
@@ -85,7 +86,7 @@ def test_trying_a_step_out_leaves_no_trace() -> None:
     work.state.roles["classifier"].eval()
     with rolled_back(work.state):
         work.state.roles["classifier"].train()
-        step(work.method.phases[0], work.state, work.setting)
+        step(work.method.phases[0], work.state, work.context)
         torch.randn(3)
     for name, tensor in tensors(work).items():
         assert torch.equal(tensor, before[name]), name
@@ -94,13 +95,13 @@ def test_trying_a_step_out_leaves_no_trace() -> None:
 
 
 def test_what_fails_runs_eagerly_and_says_why() -> None:
-    def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
+    def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
         raise RuntimeError("this module looks at its values\nand more")
 
     said: list[str] = []
     work = small()
     attempt = falling_back(prepare, eager, "captured", said.append)
-    engine = Engine("captured", "", attempt, work.state, work.setting, 0)
+    engine = Engine("captured", "", attempt, work.state, work.context, 0)
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
     assert "could not be captured: this module looks at its values" in engine.why
@@ -119,7 +120,7 @@ def test_module_that_looks_at_values_is_not_compiled_but_runs() -> None:
         work.state.roles[role].stages["hidden"].append(Looking())
     before = tensors(work)
     said: list[str] = []
-    engine = make_engine("compiled", work.state, work.setting, 0, say=said.append)
+    engine = make_engine("compiled", work.state, work.context, 0, say=said.append)
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
     assert "could not be compiled" in engine.why
@@ -144,7 +145,7 @@ def test_a_network_that_draws_without_torch_is_not_recorded(draw: Callable[[], f
     work = small()
     for role in ("classifier", "ema"):
         work.state.roles[role].stages["hidden"].append(Skipping())
-    engine = make_engine("compiled", work.state, work.setting, 0)
+    engine = make_engine("compiled", work.state, work.context, 0)
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
     assert "could not be compiled: it draws from Python's or NumPy's generator" in engine.why
@@ -154,12 +155,12 @@ def test_a_network_that_draws_without_torch_is_not_recorded(draw: Callable[[], f
 def test_impossible_choices_are_refused(choice: str, text: str) -> None:
     work = small()
     with pytest.raises(InputError, match=text):
-        make_engine(choice, work.state, work.setting, 0)
+        make_engine(choice, work.state, work.context, 0)
 
 
 def test_a_cpu_runs_eagerly_by_itself() -> None:
     work = small()
-    engine = make_engine("auto", work.state, work.setting, 0, iterations=100_000)
+    engine = make_engine("auto", work.state, work.context, 0, iterations=100_000)
     assert engine.name == "eager"
     assert "cpu" in engine.why
 

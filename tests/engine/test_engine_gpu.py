@@ -45,7 +45,7 @@ def tensors(work: Workload) -> dict[str, Tensor]:
 
 
 def engine(work: Workload, prepare: Prepare) -> Engine:
-    return Engine("", "", prepare, work.state, work.setting, work.seed)
+    return Engine("", "", prepare, work.state, work.context, work.seed)
 
 
 def quiet(message: str) -> None:
@@ -171,7 +171,7 @@ def test_building_networks_leaves_the_callers_generator() -> None:
 def test_preparing_leaves_no_trace(compile: bool) -> None:
     work = small(bfloat16=True)
     before, generator = tensors(work), torch.cuda.get_rng_state()
-    prepared = captured_graph("", quiet, compile)(work.method.phases[0], work.state, work.setting)
+    prepared = captured_graph("", quiet, compile)(work.method.phases[0], work.state, work.context)
     assert prepared.name.startswith("captured")
     for name, tensor in tensors(work).items():
         assert torch.equal(tensor, before[name]), name
@@ -185,7 +185,7 @@ def test_replays_draw_anew() -> None:
 
     def advance() -> None:
         found = {
-            "lambda": work.setting.draws.beta("pairs", 1.0, 8),
+            "lambda": work.context.draws.beta("pairs", 1.0, 8),
             "noise": torch.randn(8, device=CUDA),
             "dropout": F.dropout(torch.ones(64, device=CUDA), 0.5),
         }

@@ -24,9 +24,10 @@ from vmt.methods.nouns import Method
 from vmt.nets import cnn, layers, norm
 from vmt.nets.layers import ConvBlock, Dropout, GaussianNoise, Stage
 from vmt.nets.norm import BatchNorm, move_running_statistics
+from vmt.step.context import StepContext
 from vmt.step.draws import SeededDraws
+from vmt.step.iteration import step
 from vmt.step.state import build_state
-from vmt.step.step import Setting, step
 from vmt.train.loop import run_events
 
 pytestmark = [
@@ -82,7 +83,7 @@ class Work:
         for tensor in self.state.roles["classifier"].state_dict().values():
             if tensor.ndim == 1:
                 tensor += 0.3 * torch.rand(tensor.shape, generator=random)
-        self.setting = Setting(
+        self.context = StepContext(
             streams,
             Preprocess(3, side, (2 / 255,), (-1.0,)),
             dict(zip(streams, batch, strict=True)),
@@ -96,7 +97,7 @@ class Work:
         self.first = self.tensors()
 
     def step(self) -> dict[str, Tensor]:
-        return step(self.phase, self.state, self.setting)
+        return step(self.phase, self.state, self.context)
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: tensor.clone() for name, tensor in self.state.tensors().items()}
@@ -163,7 +164,7 @@ def test_traced_step_does_the_same_with_joined_weight_gradients(monkeypatch: pyt
     work = Work(methods.source_only(), (4, 4), (4, 4), bfloat16=True, depth=2)
     with rolled_back(work.state):
         work.step()  # tables that are made on first use must exist before the tracer looks
-    reachable = reached(work.state, work.setting, MetricSums())
+    reachable = reached(work.state, work.context, MetricSums())
     results = []
     with as_on_cuda():
         with rolled_back(work.state):

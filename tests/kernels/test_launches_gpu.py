@@ -23,7 +23,7 @@ pytestmark = pytest.mark.gpu
 def test_every_kernel_of_the_compiler_waits_for_the_one_before_first() -> None:
     work = small(bfloat16=True)
     with torch._inductor.config.patch(force_disable_caches=True):
-        _, (code,) = run_and_get_code(compiled("", quiet), work.method.phases[0], work.state, work.setting)
+        _, (code,) = run_and_get_code(compiled("", quiet), work.method.phases[0], work.state, work.context)
     kernels = re.findall(r"@triton\.jit\n(.*?)\n'''", code, re.DOTALL)
     assert len(kernels) > 20
     for kernel in kernels:

@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.restated import Restated, rows
-from tests.small import blobs, build, recorded, setting
+from tests.small import blobs, build, context, recorded
 from vmt import losses, methods
 from vmt.data import Task, domain, make_task
 from vmt.losses import BANDWIDTHS
 from vmt.methods.nouns import Adam
 from vmt.nets import mlp
 from vmt.runs.recipes import paper
-from vmt.step.step import step
+from vmt.step.iteration import step
 from vmt.train import Config, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -71,7 +71,7 @@ def test_a_step_of_co_da_written_out_plainly() -> None:
     method = methods.co_da(0.3, 0.0, 0.0, lambda_p=0.7, lambda_div=0.4, ceiling=50.0)
     state = build(method)
     plain, streams, draws = Restated(state), blobs(), recorded()
-    found = step(method.phases[0], state, setting(streams, draws))
+    found = step(method.phases[0], state, context(streams, draws))
     (x_s, y), (x_t, _) = (rows(streams, draws, "classifier", name) for name in ("source", "target"))
     total, logits, features = torch.zeros(()), [], []
     for mark in ("", "2"):
@@ -95,7 +95,7 @@ def test_a_step_of_co_da_written_out_plainly() -> None:
 
 def test_co_da_pushes_no_further_than_its_ceiling() -> None:
     method = methods.co_da(0.0, 0.0, 0.0, ceiling=1e-3)
-    found = step(method.phases[0], build(method), setting())
+    found = step(method.phases[0], build(method), context())
     assert float(found["classifier/diversity"]) == pytest.approx(-1e-3)
 
 
@@ -103,7 +103,7 @@ def test_a_step_of_mmd_written_out_plainly() -> None:
     method = methods.mmd(weight=0.5)
     state = build(method)
     plain, streams, draws = Restated(state), blobs(), recorded()
-    found = step(method.phases[0], state, setting(streams, draws))
+    found = step(method.phases[0], state, context(streams, draws))
     (x_s, y), (x_t, _) = (rows(streams, draws, "classifier", name) for name in ("source", "target"))
     plain.trained("classifier")
     source, target = plain.forward(x_s), plain.forward(x_t, moves=True)

@@ -16,9 +16,10 @@ from vmt.errors import InputError
 from vmt.methods.nodes import Batch, Joined, Labels, View
 from vmt.methods.nouns import Adam, Copy, Discriminator, Method, Network, Phase, Role, Term, Update
 from vmt.nets import mlp
+from vmt.step.context import StepContext
 from vmt.step.draws import SeededDraws, seed_layers
+from vmt.step.iteration import step
 from vmt.step.state import State, build_state
-from vmt.step.step import Setting, step
 from vmt.train.loop import run_events
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,14 +41,14 @@ def trained(method: Method, seed: int = SEED) -> State:
     state = build_state(method, lambda: mlp((2,), CLASSES, width=16), (2,), seed, CPU)
     weights = {term.weight for update in method.updates() for term in update.terms if callable(term.weight)}
     scalars = {schedule: torch.zeros(()) for schedule in weights}
-    setting = Setting(streams, lambda x: x, dict.fromkeys(streams, 48), SeededDraws(seed, state.step), {}, scalars)
+    context = StepContext(streams, lambda x: x, dict.fromkeys(streams, 48), SeededDraws(seed, state.step), {}, scalars)
     for phase in method.phases:
         for i in range(phase.iterations):
             for schedule, value in scalars.items():
                 value.fill_(schedule(i / phase.iterations))
             run_events(phase, state, i)
             seed_layers(seed, int(state.step), CPU)
-            step(phase, state, setting)
+            step(phase, state, context)
     return state
 
 
@@ -84,9 +85,9 @@ def test_an_update_changes_the_roles_it_optimises_and_no_others() -> None:
     streams = {"source": ring(60, 0, 0), "target": ring(60, TURNED, 1)}
     for update in phase.updates:
         state = build_state(method, lambda: mlp((2,), CLASSES, width=8), (2,), SEED, CPU)
-        setting = Setting(streams, lambda x: x, dict.fromkeys(streams, 16), SeededDraws(0, state.step), {}, {})
+        context = StepContext(streams, lambda x: x, dict.fromkeys(streams, 16), SeededDraws(0, state.step), {}, {})
         before = {r: [p.detach().clone() for p in m.parameters()] for r, m in state.roles.items()}
-        step(replace(phase, updates=(update,)), state, setting)
+        step(replace(phase, updates=(update,)), state, context)
         changed = {
             role
             for role, module in state.roles.items()
@@ -106,8 +107,8 @@ def test_updates_on_the_same_batch_draw_it_once_and_repeats_count() -> None:
             return super().choice(name, population, n)
 
     streams = {"source": ring(60, 0, 0), "target": ring(60, TURNED, 1)}
-    setting = Setting(streams, lambda x: x, dict.fromkeys(streams, 16), Watched(0, state.step), {}, {})
-    step(method.phases[0], state, setting)
+    context = StepContext(streams, lambda x: x, dict.fromkeys(streams, 16), Watched(0, state.step), {}, {})
+    step(method.phases[0], state, context)
     assert set(asked) == {"all/source/indices", "all/target/indices"}
     assert float(state.optimisers["encoder/encoder"].t) == 2
     assert float(state.optimisers["heads/head a"].t) == 1

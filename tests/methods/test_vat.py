@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
-from tests.small import CLASSES, blobs, build, setting
+from tests.small import CLASSES, blobs, build, context
 from vmt import losses as directions
 from vmt import methods
 from vmt.losses import adversarial_point as adversarial
@@ -20,8 +20,8 @@ from vmt.losses import slope, soft_cross_entropy, unit
 from vmt.methods.nodes import Batch, Tap
 from vmt.methods.nouns import Method, measure
 from vmt.nets.norm import BatchNorm
+from vmt.step.iteration import NodeValues, apply, step
 from vmt.step.plan import plan
-from vmt.step.step import Evaluation, apply, step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -99,13 +99,13 @@ def test_the_direction_found_is_the_worst_one_nearby() -> None:
         assert worst > max(soft_cross_entropy(clean, net(other)).mean() for other in at_random)
 
 
-def vat_pass(built: Callable[[], None] = lambda: None) -> tuple[Evaluation, Tap, Tap]:
+def vat_pass(built: Callable[[], None] = lambda: None) -> tuple[NodeValues, Tap, Tap]:
     """VADA's classifier update, its passes run: the values, and the taps at x + ξd and of the attacked target."""
     method = methods.vada(lambda_d=0, lambda_s=0, lambda_t=1.0, xi=0.5)
     state = build(method)
     built()
     update = method.phases[0].updates[0]
-    values = Evaluation(update, state, setting(), 0)
+    values = NodeValues(update, state, context(), 0)
     for each in plan(update, {name: module.taps for name, module in state.roles.items()}):
         values.run(each)
     (term,) = (t for t in update.terms if t.name == "L_v(target)")
@@ -150,7 +150,7 @@ def test_gradients_of_a_foreign_loop_are_not_wiped(method: Method) -> None:
     for module in state.roles.values():
         for p in module.parameters():
             p.grad = torch.full_like(p, 7.0)
-    step(method.phases[0], state, setting())
+    step(method.phases[0], state, context())
     grads = [p.grad for module in state.roles.values() for p in module.parameters()]
     assert all(g is not None and bool((g == 7.0).all()) for g in grads)
 
@@ -189,5 +189,5 @@ def test_a_measured_term_is_never_differentiated() -> None:
         return logits.sum(1)
 
     watched = replace(update, terms=(*update.terms, measure("spy", spy, update.terms[0].reads[0])))
-    metrics = apply(watched, plan(watched, {n: m.taps for n, m in state.roles.items()}), state, setting(blobs()), 0)
+    metrics = apply(watched, plan(watched, {n: m.taps for n, m in state.roles.items()}), state, context(blobs()), 0)
     assert not metrics["classifier/spy"].requires_grad

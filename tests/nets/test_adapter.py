@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.small import CLASSES, FEATURES, build, setting
+from tests.small import CLASSES, FEATURES, build, context
 from tests.user_modules import OwnNorm, Residual, Vectors
 from vmt import methods
 from vmt.errors import InputError
@@ -16,7 +16,7 @@ from vmt.methods.nouns import Method
 from vmt.nets import Staged, from_module
 from vmt.nets.adapter import is_stochastic, xi_for
 from vmt.nets.norm import BatchNorm, normalised_together, passes
-from vmt.step.step import step
+from vmt.step.iteration import step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -188,7 +188,7 @@ def test_a_step_on_an_adapted_network_equals_one_with_passes_one_by_one(
     for module in separate.roles.values():
         module.separate_passes = True
     for _ in range(2):
-        ours, theirs = (step(method.phases[0], state, setting()) for state in (grouped, separate))
+        ours, theirs = (step(method.phases[0], state, context()) for state in (grouped, separate))
     assert ours["classifier/L_v(target)"] > 0
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value)
@@ -205,7 +205,7 @@ def test_one_by_one_never_pollutes_the_statistics() -> None:
     assert isinstance(norm, OwnNorm)
     assert norm.running_mean is not None
     expected = norm.running_mean.clone()
-    here = setting()
+    here = context()
     weight, bias = dense.weight.detach().clone(), dense.bias.detach().clone()
     for update in ("discriminator", "classifier"):  # the classifier's weights change only at the end
         rows = here.draws.choice(f"{update}/target/indices", 20, 6)
@@ -226,7 +226,7 @@ def test_weights_that_the_user_froze_stay_as_they_are() -> None:
     method = methods.vmt(xi=0.5)
     state = build(method, factory)
     before = {name: p.detach().clone() for name, p in state.roles["classifier"].named_parameters()}
-    step(method.phases[0], state, setting())
+    step(method.phases[0], state, context())
     same = [name for name, p in state.roles["classifier"].named_parameters() if torch.equal(p, before[name])]
     assert same == [f"stages.features.module.body.0.{name}" for name in ("weight", "bias")]
 

@@ -5,15 +5,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.small import CLASSES, build, recorded, setting
+from tests.small import CLASSES, build, context, recorded
 from vmt import methods
 from vmt.data import Domain, Preprocess
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import logits_of
 from vmt.nets import Staged, cnn, from_module
 from vmt.nets.norm import BatchNorm, normalised_together, passes
+from vmt.step.context import StepContext
+from vmt.step.iteration import step
 from vmt.step.state import build_state
-from vmt.step.step import Setting, step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -62,7 +63,7 @@ class Patches(nn.Module):
         return self.fc(F.leaky_relu(normalised).permute(*back).flatten(1))
 
 
-def images() -> Setting:
+def images() -> StepContext:
     random = torch.Generator().manual_seed(0)
     streams = {
         name: Domain(
@@ -72,7 +73,7 @@ def images() -> Setting:
         )
         for name in ("source", "target")
     }
-    return setting(streams, recorded(shape=SHAPE))
+    return context(streams, recorded(shape=SHAPE))
 
 
 @pytest.mark.parametrize("module", [Flattened, Deep], ids=lambda module: module.__name__)

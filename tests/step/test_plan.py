@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.small import build, setting
+from tests.small import build, context
 from vmt import losses, methods
 from vmt.errors import InputError
 from vmt.methods.nodes import Labels, Mix, Pairs, Parameter, View
 from vmt.methods.nouns import Adam, Average, CopyRole, Event, Method, Network, Phase, Term, Update
 from vmt.methods.systems import CLASSIFIER, SOURCE, TARGET
 from vmt.nets.staged import Staged
+from vmt.step.iteration import step
 from vmt.step.plan import Pass, depth, plan, reads_stream
-from vmt.step.step import step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -135,7 +135,7 @@ def test_the_networks_are_called_as_planned(monkeypatch: pytest.MonkeyPatch) -> 
     method = methods.vmt(xi=0.5)
     state = build(method)
     monkeypatch.setattr(Staged, "forward", watched)
-    step(method.phases[0], state, setting())
+    step(method.phases[0], state, context())
     assert sorted(seen) == [12, 12, 12, 12, 12, 24]  # 2 + 4 calls, batches of 6
 
 
@@ -217,7 +217,7 @@ def test_a_term_may_read_a_parameter() -> None:
     update = replace(base.phases[0].updates[0], terms=(decay,))
     state = build(base)
     before = state.roles["classifier"].get_parameter(name).detach().clone()
-    step(Phase("p", (update,)), state, setting())
+    step(Phase("p", (update,)), state, context())
     after = state.roles["classifier"].get_parameter(name).detach()
     torch.testing.assert_close(after, before - 1e-3 * before.sign(), rtol=1e-4, atol=1e-6)
 

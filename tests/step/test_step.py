@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tests.restated import Objective, Restated
-from tests.small import CLASSES, N, blobs, build, numbers, recorded, setting
+from tests.small import CLASSES, N, blobs, build, context, numbers, recorded
 from vmt import methods
 from vmt.data import Domain
 from vmt.engine.bench import workload
@@ -15,8 +15,8 @@ from vmt.methods.schedules import Number, Ramp, WarmUp
 from vmt.nets import Staged, cnn
 from vmt.nets.norm import normalised_together
 from vmt.step.draws import SeededDraws
+from vmt.step.iteration import step
 from vmt.step.state import State
-from vmt.step.step import step
 from vmt.train.loop import run_events
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,7 +46,7 @@ def run_both(phase: Phase, state: State, plain: Restated, o: Objective, i: int, 
     """Step ``i`` of a run, in a phase that began after ``done`` steps, on both."""
     streams, draws = blobs(), recorded(i)
     run_events(phase, state, i - done)
-    metrics = step(phase, state, setting(streams, draws))
+    metrics = step(phase, state, context(streams, draws))
     expected = plain.discriminate(streams, draws) if len(phase.updates) == 2 else {}
     expected |= plain.classify(streams, draws, o)
     for name, value in expected.items():
@@ -87,7 +87,7 @@ def test_a_convolutional_network_does_the_same_with_passes_one_by_one(mix: str, 
     for module in separate.roles.values():
         module.separate_passes = True
     for i in range(2):
-        here = setting(images, recorded(i, shape=shape))
+        here = context(images, recorded(i, shape=shape))
         ours, theirs = (step(method.phases[0], state, here) for state in (grouped, separate))
         for name, value in theirs.items():
             torch.testing.assert_close(ours[name], value)
@@ -120,11 +120,11 @@ def test_adam_moments_carry_over_into_dirt_t() -> None:
     method = methods.dirt_t(ONE_PHASE["vmt"][0], interval=2)
     state = build(method)
     for i in range(3):
-        step(method.phases[0], state, setting(draws=recorded(i)))
+        step(method.phases[0], state, context(draws=recorded(i)))
     assert float(state.optimisers["classifier/classifier"].t) == 3
     first = [m.clone() for m in state.optimisers["classifier/classifier"].m]
     run_events(method.phases[1], state, 0)
-    step(method.phases[1], state, setting(draws=recorded(3)))
+    step(method.phases[1], state, context(draws=recorded(3)))
     assert float(state.optimisers["classifier/classifier"].t) == 4
     assert float(state.optimisers["discriminator/discriminator"].t) == 3
     # β1 = ½: what is left of the old moments is half of them, the other half is this step's gradient.
@@ -137,13 +137,13 @@ def test_adam_moments_carry_over_into_dirt_t() -> None:
 def test_the_teacher_has_its_own_statistics() -> None:
     method = methods.dirt_t(ONE_PHASE["vmt"][0], interval=100)
     state = build(method)
-    step(method.phases[0], state, setting())
+    step(method.phases[0], state, context())
     run_events(method.phases[1], state, 0)
     teacher, classifier = state.roles["teacher"], state.roles["classifier"]
     before = {name: b.clone() for name, b in teacher.named_buffers()}
     for name, b in classifier.named_buffers():
         torch.testing.assert_close(before[name], b)
-    step(method.phases[1], state, setting(draws=recorded(1)))
+    step(method.phases[1], state, context(draws=recorded(1)))
     for name, b in teacher.named_buffers():
         assert torch.equal(b, before[name])
         assert not torch.equal(b, classifier.get_buffer(name))
@@ -156,13 +156,13 @@ def test_schedules_of_weights_and_learning_rates_take_effect() -> None:
     def stepped(progress: float) -> State:
         state = build(scheduled)
         scalars = {s: torch.tensor(s(progress), dtype=torch.float64) for s in (weight, rate)}
-        step(scheduled.phases[0], state, setting(scalars=scalars))
+        step(scheduled.phases[0], state, context(scalars=scalars))
         return state
 
     for progress in (0.0, 0.5):
         plain = methods.vada(0.3, 0.8, lambda_t=weight(progress), optimiser=Adam(lr=rate(progress)))
         state = build(plain)
-        step(plain.phases[0], state, setting())
+        step(plain.phases[0], state, context())
         for name, tensor in stepped(progress).tensors().items():
             torch.testing.assert_close(tensor, state.tensors()[name])
     start, end = build(scheduled), stepped(1.0)
@@ -217,7 +217,7 @@ def test_lambda_is_drawn_anew_at_each_step_unless_frozen(fresh: bool) -> None:
 
     draws = Watched(0, state.step)
     for _ in range(3):
-        step(method.phases[0], state, setting(draws=draws))
+        step(method.phases[0], state, context(draws=draws))
     assert len(seen) == 3
     assert all(torch.equal(seen[0], other) is not fresh for other in seen[1:])
 
@@ -228,7 +228,7 @@ def test_the_two_updates_draw_different_batches_and_the_same_state_repeats_them(
     for _ in range(2):
         state = build(method)
         for _ in range(3):
-            step(method.phases[0], state, setting(draws=SeededDraws(4, state.step)))
+            step(method.phases[0], state, context(draws=SeededDraws(4, state.step)))
         runs.append(state.tensors())
     assert all(torch.equal(runs[0][name], tensor) for name, tensor in runs[1].items())
     draws = SeededDraws(4, torch.tensor(0))
@@ -243,7 +243,7 @@ def test_weights_in_bfloat16_are_those_of_the_step_also_inside_an_autocast() -> 
     def after_two_steps() -> dict[str, Tensor]:
         work = workload((8, 8, 8), True, torch.device("cpu"), batch_size=4, samples=300, side=8)
         for _ in range(2):
-            step(work.method.phases[0], work.state, work.setting)
+            step(work.method.phases[0], work.state, work.context)
         return work.state.tensors()
 
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vmt
-from tests.small import BATCH, FEATURES, N, blobs, build, recorded, setting
+from tests.small import BATCH, FEATURES, N, blobs, build, context, recorded
 from vmt import methods
 from vmt.data import Domain
 from vmt.engine.capture import rolled_back
@@ -19,9 +19,9 @@ from vmt.methods.nouns import Method
 from vmt.nets import Staged, cnn, mlp
 from vmt.nets.norm import BatchNorm
 from vmt.step.draws import SeededDraws
+from vmt.step.iteration import NodeValues, step
 from vmt.step.plan import plan
 from vmt.step.state import State, build_state
-from vmt.step.step import Evaluation, step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,7 +40,7 @@ def test_the_average_over_50_steps_has_its_closed_form(method: Method) -> None:
     start = copies(state.roles["ema"])
     live = []
     for i in range(50):
-        step(method.phases[0], state, setting(draws=recorded(i)))
+        step(method.phases[0], state, context(draws=recorded(i)))
         live.append(copies(state.roles["classifier"]))
     weights = 0.002 * 0.998 ** np.arange(49, -1, -1)
     for name, average in state.roles["ema"].named_parameters():
@@ -99,7 +99,7 @@ def test_statistics_move_by_a_hundredth_of_the_clean_target_passes_alone(method:
         z = dense(target.x[draws.choice(f"{update}/target/indices", N, BATCH)]).detach()
         mean = 0.99 * mean + 0.01 * z.mean(0)
         var = 0.99 * var + 0.01 * z.var(0, unbiased=False)
-    step(method.phases[0], state, setting(draws=draws))
+    step(method.phases[0], state, context(draws=draws))
     torch.testing.assert_close(norm.running_mean, mean)
     torch.testing.assert_close(norm.running_var, var)
 
@@ -127,8 +127,8 @@ def slopes(dropout: float, xi: float) -> Tensor:
     )
     torch.manual_seed(0)
     update = method.phases[0].updates[0]
-    here = setting({n: Domain(d.x.float(), d.y, n) for n, d in blobs().items()}, SeededDraws(0, state.step), xi=xi)
-    values = Evaluation(update, state, here, 0)
+    here = context({n: Domain(d.x.float(), d.y, n) for n, d in blobs().items()}, SeededDraws(0, state.step), xi=xi)
+    values = NodeValues(update, state, here, 0)
     for each in plan(update, {n: m.taps for n, m in state.roles.items()}):
         values.run(each)
     (found,) = (value for node, value in values.known.items() if getattr(node, "name", "") == SLOPE)
@@ -142,11 +142,11 @@ def test_a_tiny_xi_needs_stochastic_layers_and_a_visible_one_does_not() -> None:
 
 
 def test_the_methods_leave_xi_to_the_network_unless_told() -> None:
-    """ξ comes from the setting for the role, or from the method's own argument."""
+    """ξ comes from the context for the role, or from the method's own argument."""
     results = []
     for method, xi in ((methods.vada(), 0.5), (methods.vada(), 1e-3), (methods.vada(xi=1e-3), 0.5)):
         state = build(method)
-        results.append(float(step(method.phases[0], state, setting(xi=xi))["classifier/L_v(target)"]))
+        results.append(float(step(method.phases[0], state, context(xi=xi))["classifier/L_v(target)"]))
     assert results[0] != results[1]
     assert results[1] == pytest.approx(results[2], rel=1e-12)
 
@@ -160,7 +160,7 @@ def test_batches_are_drawn_anew_at_each_step() -> None:
     for at_step in (0, 1):  # the same weights both times
         state = build(method)
         state.step += at_step
-        found.append(float(step(method.phases[0], state, setting(draws=SeededDraws(0, state.step)))["classifier/L_y"]))
+        found.append(float(step(method.phases[0], state, context(draws=SeededDraws(0, state.step)))["classifier/L_y"]))
     assert found[0] != found[1]
 
 
@@ -170,7 +170,7 @@ def test_a_step_leaves_modes_and_gradient_switches_as_they_were() -> None:
     wants = {r: [p.requires_grad for p in m.parameters()] for r, m in state.roles.items()}
     rng = torch.get_rng_state()
     for phase in method.phases:
-        step(phase, state, setting())
+        step(phase, state, context())
     assert {r: [p.requires_grad for p in m.parameters()] for r, m in state.roles.items()} == wants
     assert all(p.grad is None for m in state.roles.values() for p in m.parameters())
     assert torch.equal(torch.get_rng_state(), rng)  # no dropout, no noise: nothing else may draw from it
@@ -180,10 +180,10 @@ def test_a_step_that_is_only_tried_out_leaves_no_traces() -> None:
     """As engines do to warm up: weights, statistics, moments, averages, the counter and the generator stay."""
     method = methods.vmt()
     state = build(method, lambda: mlp((FEATURES,), 3, width=5, dropout=0.3, noise=0.3))
-    step(method.phases[0], state, setting())
+    step(method.phases[0], state, context())
     before, rng = {n: t.clone() for n, t in state.tensors().items()}, torch.get_rng_state()
     with rolled_back(state):
-        step(method.phases[0], state, setting())
+        step(method.phases[0], state, context())
         assert not torch.equal(state.step, before["step"])
     assert all(torch.equal(t, before[n]) for n, t in state.tensors().items())
     assert torch.equal(torch.get_rng_state(), rng)

@@ -24,9 +24,9 @@ from vmt.errors import counted
 from vmt.methods.nouns import Method
 from vmt.nets.networks import cnn
 from vmt.nets.registry import NETS
+from vmt.step.context import StepContext
 from vmt.step.draws import SeededDraws
 from vmt.step.state import State, build_state
-from vmt.step.step import Setting
 
 Widths = tuple[int, int, int]
 Run = Callable[[int], None]
@@ -123,11 +123,11 @@ class Workload:
 
     method: Method
     state: State
-    setting: Setting
+    context: StepContext
     seed: int
 
     def engine(self, choice: str, iterations: int | None = None, say: Say = print) -> Engine:
-        return make_engine(choice, self.state, self.setting, self.seed, iterations, say)
+        return make_engine(choice, self.state, self.context, self.seed, iterations, say)
 
 
 def workload(
@@ -149,7 +149,7 @@ def workload(
     widths = WIDTHS[net] if isinstance(net, str) else net
     shape = (3, side, side)
     state = build_state(method, lambda: cnn(shape, 10, widths, True, dropout, noise), shape, seed, device)
-    setting = Setting(
+    context = StepContext(
         streams=streams or random_domains(device, samples, side),
         preprocess=Preprocess(3, (side, side), (2 / 255,), (-1.0,)),
         batch_size={"source": batch_size, "target": batch_size},
@@ -158,7 +158,7 @@ def workload(
         scalars={},
         bfloat16=bfloat16,
     )
-    return Workload(method, state, setting, seed)
+    return Workload(method, state, context, seed)
 
 
 def streams_from(data: Path | None, device: torch.device) -> dict[str, Domain]:

@@ -27,8 +27,9 @@ from vmt.kernels.launch import launches_early
 from vmt.methods.nouns import Phase, Update
 from vmt.methods.schedules import Number, Schedule
 from vmt.nets.norm import normalised_together
+from vmt.step.context import StepContext
+from vmt.step.iteration import step
 from vmt.step.state import State
-from vmt.step.step import Setting, step
 
 
 class Held:
@@ -41,7 +42,7 @@ class Held:
         return self.value
 
 
-def constants_as_tensors(phase: Phase, setting: Setting, device: torch.device) -> tuple[Phase, Setting]:
+def constants_as_tensors(phase: Phase, context: StepContext, device: torch.device) -> tuple[Phase, StepContext]:
     """The same phase with a schedule in the place of each weight and learning rate that has none; but a weight of zero
     stays as it is, for its term is only measured."""
     held: dict[Schedule, Tensor] = {}
@@ -60,7 +61,7 @@ def constants_as_tensors(phase: Phase, setting: Setting, device: torch.device) -
         return replace(update, optimiser=adam, terms=terms)
 
     phase = replace(phase, updates=tuple(map(holding, phase.updates)))
-    return phase, replace(setting, scalars={**setting.scalars, **held})
+    return phase, replace(context, scalars={**context.scalars, **held})
 
 
 BY_WEIGHTS = torch.ops.vmt.by_weights.default
@@ -113,15 +114,15 @@ def mutates(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def compiled_step(phase: Phase, state: State, setting: Setting, sums: MetricSums) -> Callable[[], None]:
+def compiled_step(phase: Phase, state: State, context: StepContext, sums: MetricSums) -> Callable[[], None]:
     """One iteration of a phase as a function without arguments that works in place on the state and the sums."""
-    phase, setting = constants_as_tensors(phase, setting, state.step.device)
+    phase, context = constants_as_tensors(phase, context, state.step.device)
     with rolled_back(state), normalised_together():
         # Once as it is: tables that are made on first use must exist before the tracer looks.
         with drawing_with_torch_alone():
-            sums.add_(step(phase, state, setting))
-        reachable = reached(state, setting, sums)
-        graph, tensors = traced(lambda: sums.add_(step(phase, state, setting)), reachable)
+            sums.add_(step(phase, state, context))
+        reachable = reached(state, context, sums)
+        graph, tensors = traced(lambda: sums.add_(step(phase, state, context)), reachable)
     run = compiled_graph(graph, tensors)
 
     @torch.no_grad()
@@ -157,16 +158,16 @@ def compiled_graph(graph: GraphModule, tensors: list[Tensor]) -> Callable[..., A
     return run
 
 
-def reached(state: State, setting: Setting, sums: MetricSums) -> list[Tensor]:
+def reached(state: State, context: StepContext, sums: MetricSums) -> list[Tensor]:
     """Every tensor that outlives a step, each once."""
     tensors: list[Tensor] = [state.step]
     for module in state.roles.values():
         tensors += [*module.parameters(), *module.buffers()]
     for optimiser in state.optimisers.values():
         tensors += optimiser.tensors().values()
-    for domain in setting.streams.values():
+    for domain in context.streams.values():
         tensors += [domain.x] if domain.y is None else [domain.x, domain.y]
-    tensors += setting.scalars.values()
+    tensors += context.scalars.values()
     tensors += [] if sums.total is None else [sums.total]
     return list({id(tensor): tensor for tensor in tensors}.values())
 

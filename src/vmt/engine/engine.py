@@ -15,9 +15,10 @@ from vmt.engine.capture import captured
 from vmt.engine.metric_sums import STEPS, TOTAL, MetricSums
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase, Update
+from vmt.step.context import StepContext
 from vmt.step.draws import seed_layers
+from vmt.step.iteration import step
 from vmt.step.state import State
-from vmt.step.step import Setting, step
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class Prepared:
     why: str
 
 
-Prepare = Callable[[Phase, State, Setting], Prepared]
+Prepare = Callable[[Phase, State, StepContext], Prepared]
 
 
 class Engine:
     """Runs iterations. ``why`` says in a sentence what was chosen to run them and for what reason."""
 
-    def __init__(self, name: str, why: str, prepare: Prepare, state: State, setting: Setting, seed: int) -> None:
+    def __init__(self, name: str, why: str, prepare: Prepare, state: State, context: StepContext, seed: int) -> None:
         self.name, self.why = name, why
-        self.state, self.setting, self.seed = state, setting, seed
+        self.state, self.context, self.seed = state, context, seed
         self.prepare = prepare
         self.ready: dict[tuple[Update, ...], Prepared] = {}
         self.current: MetricSums | None = None
@@ -54,8 +55,8 @@ class Engine:
         # Streams, graphs and kernels belong to the current device, which need not be the one that holds the tensors.
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             if phase.updates not in self.ready:
-                set_schedules(self.setting, first / phase.iterations)
-                self.ready[phase.updates] = self.prepare(phase, self.state, self.setting)
+                set_schedules(self.context, first / phase.iterations)
+                self.ready[phase.updates] = self.prepare(phase, self.state, self.context)
             prepared = self.ready[phase.updates]
             self.current, self.name, self.why = prepared.sums, prepared.name, prepared.why
             if self.carried:
@@ -63,7 +64,7 @@ class Engine:
                 self.carried = {}
             for i in range(count):
                 seed_layers(self.seed, global_step + i, device)
-                set_schedules(self.setting, (first + i) / phase.iterations)
+                set_schedules(self.context, (first + i) / phase.iterations)
                 prepared.advance()
                 prepared.sums.steps += 1
 
@@ -81,9 +82,9 @@ class Engine:
         return {name: tensor for name, tensor in tensors.items() if name not in self.carried}
 
 
-def set_schedules(setting: Setting, progress: float) -> None:
+def set_schedules(context: StepContext, progress: float) -> None:
     """In place: a captured graph reads these tensors."""
-    for schedule, scalar in setting.scalars.items():
+    for schedule, scalar in context.scalars.items():
         scalar.fill_(schedule(progress))
 
 
@@ -93,9 +94,9 @@ Say = Callable[[str], None]
 def eager(why: str) -> Prepare:
     """The step as it is written."""
 
-    def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
+    def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
         sums = MetricSums()
-        return Prepared(lambda: sums.add_(step(phase, state, setting)), sums, "eager", why)
+        return Prepared(lambda: sums.add_(step(phase, state, context)), sums, "eager", why)
 
     return prepare
 
@@ -103,12 +104,12 @@ def eager(why: str) -> Prepare:
 def compiled(why: str, say: Say) -> Prepare:
     """The whole step compiled."""
 
-    def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
+    def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
         from vmt.engine.compile import compiled_step  # here, for it loads the whole compiler
 
         sums = MetricSums()
         say(f"compiling the {phase.name} step: up to a minute the first time, then from a cache")
-        return Prepared(compiled_step(phase, state, setting, sums), sums, "compiled", why)
+        return Prepared(compiled_step(phase, state, context, sums), sums, "compiled", why)
 
     return falling_back(prepare, eager, "compiled", say)
 
@@ -116,8 +117,8 @@ def compiled(why: str, say: Say) -> Prepare:
 def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
     """The whole step, compiled or not, as one CUDA graph."""
 
-    def prepare(phase: Phase, state: State, setting: Setting) -> Prepared:
-        inner = compiled(why, say)(phase, state, setting) if compile else eager(why)(phase, state, setting)
+    def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
+        inner = compiled(why, say)(phase, state, context) if compile else eager(why)(phase, state, context)
         say(f"capturing the {phase.name} step")
         advance = captured(inner.advance, state)
         inner.sums.reset()
@@ -130,14 +131,14 @@ def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
 def falling_back(prepare: Prepare, otherwise: Callable[[str], Prepare], what: str, say: Say) -> Prepare:
     """``prepare``; should it fail for whatever a user's module does, the plain way, with the reason."""
 
-    def attempt(phase: Phase, state: State, setting: Setting) -> Prepared:
+    def attempt(phase: Phase, state: State, context: StepContext) -> Prepared:
         try:
-            return prepare(phase, state, setting)
+            return prepare(phase, state, context)
         except Exception as error:  # compilers raise anything
             lines = str(error).strip().splitlines() or [type(error).__name__]
             why = f"The step runs as it is written, because it could not be {what}: {lines[0][:200]}"
             say(why)
-            return otherwise(why)(phase, state, setting)
+            return otherwise(why)(phase, state, context)
 
     return attempt
 
@@ -151,7 +152,7 @@ def quiet(message: str) -> None:
 
 
 def make_engine(
-    choice: str, state: State, setting: Setting, seed: int, iterations: int | None = None, say: Say = quiet
+    choice: str, state: State, context: StepContext, seed: int, iterations: int | None = None, say: Say = quiet
 ) -> Engine:
     """The engine for a run; ``iterations`` is the length of the whole run, if it is known, and ``say`` gets a line when
     something that takes long begins."""
@@ -176,7 +177,7 @@ def make_engine(
     else:
         name, why = choice, "The captured engine replays the compiled step as one CUDA graph, as asked for."
         prepare = captured_graph(why, say, compile=True)
-    return Engine(name, why, prepare, state, setting, seed)
+    return Engine(name, why, prepare, state, context, seed)
 
 
 def by_itself(device: torch.device, iterations: int | None, say: Say) -> tuple[str, Prepare, str]:

@@ -17,8 +17,7 @@ from vmt.data.task import Task
 from vmt.evaluate.accuracy import BATCH
 from vmt.methods.nouns import Copy, Method
 from vmt.nets.staged import Staged, evaluating
-from vmt.step.context import predictor_of
-from vmt.step.state import State
+from vmt.step.state import State, predictor_of
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import LAMBDA, collapse_alarm, partners
 

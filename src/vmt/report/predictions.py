@@ -17,8 +17,7 @@ from vmt.nets.factory import NetSpec, factory_name
 from vmt.nets.staged import Staged
 from vmt.runs.folder import MODEL
 from vmt.runs.record import RunRecord
-from vmt.step.context import predictor_of, sample_shape
-from vmt.step.state import build_state
+from vmt.step.state import build_state, predictor_of
 from vmt.train.checkpoint import load_latest
 from vmt.train.loop import CHECKPOINTS
 
@@ -47,7 +46,7 @@ def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]
     trusted = next((net for net in nets if factory_name(net) == factory_name(recipe.net)), None)
     if (run.folder / MODEL).is_file():
         model = load(run.folder, trusted, device)
-        if model.spec.shape != sample_shape(task) or len(model.classes) != len(task.classes):
+        if model.spec.shape != task.sample_shape or len(model.classes) != len(task.classes):
             raise InputError("its model does not fit the data that are there now")
         return model.network, "the finished model"
     found = load_latest(run.folder / CHECKPOINTS)
@@ -55,8 +54,8 @@ def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]
         raise InputError("it has neither a model nor a checkpoint yet")
     method = recipe.build()
     # Not a function that only the run's own file names: importing it would run its code.
-    net = agreed(NetSpec(recipe.net, sample_shape(task), len(task.classes), recipe.net_options), trusted, run.folder)
-    state = build_state(method, net.build, sample_shape(task), recipe.config.seed, torch_device(device))
+    net = agreed(NetSpec(recipe.net, task.sample_shape, len(task.classes), recipe.net_options), trusted, run.folder)
+    state = build_state(method, net.build, task.sample_shape, recipe.config.seed, torch_device(device))
     own = state.tensors()  # a checkpoint also holds the best network, and the sums for the next log record
     state.restore_({name: tensor for name, tensor in found[0].items() if name in own})
     return predictor_of(method, state), f"the checkpoint at iteration {int(state.step):,}"

@@ -106,6 +106,14 @@ def share_buffers(of: nn.Module, into: nn.Module) -> None:
         ours._buffers.update(theirs._buffers)
 
 
+def predictor_of(method: Method, state: State) -> Staged:
+    """The network that predicts: the method's predictor roles, one after the other."""
+    parts = [state.roles[name] for name in method.predictor]
+    if len(parts) == 1:
+        return parts[0]
+    return Staged({name: stage for part in parts for name, stage in part.stages.items()})
+
+
 @torch.no_grad()
 def features_of(module: Staged, shape: tuple[int, ...], tap: str) -> int:
     """How many values a network produces at a tap for one sample."""

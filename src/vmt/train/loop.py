@@ -13,15 +13,15 @@ import torch
 
 from vmt.data.domains import Domain
 from vmt.data.task import Task
-from vmt.device import default_torch_settings, single_precision, torch_device
+from vmt.device import chosen_precision, cpu_threads, default_torch_settings, single_precision, torch_device
 from vmt.engine.engine import make_engine
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import judge
 from vmt.evaluate.probe import Best, make_probe, some, student_of
 from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.staged import Staged
-from vmt.step.context import chosen_precision, cpu_threads, make_setting, predictor_of, sample_shape
-from vmt.step.state import State, build_state
+from vmt.step.context import make_context
+from vmt.step.state import State, build_state, predictor_of
 from vmt.train.checkpoint import Notes, checkpoints, load_latest, save_checkpoint
 from vmt.train.collapse import Watch
 from vmt.train.config import Config
@@ -121,9 +121,10 @@ def train(
     device = torch_device(config.device)
     task = task.to(device)
     with single_precision():  # here alone, for other threads share the default type
-        state = build_state(method, network, sample_shape(task), config.seed, device)
-    setting = make_setting(task, method, state, config)
-    engine = make_engine(config.engine, state, setting, config.seed, method.iterations, progress.say)
+        state = build_state(method, network, task.sample_shape, config.seed, device)
+    bfloat16, why = chosen_precision(config.precision, device, task.source.is_images)
+    context = make_context(task, method, state, seed=config.seed, batch_size=config.batch_size, bfloat16=bfloat16)
+    engine = make_engine(config.engine, state, context, config.seed, method.iterations, progress.say)
     log, notes, best = Log(out, config.tensorboard), Notes(), Best(config.keep_best)
     if out is not None and resume and (found := load_latest(out / CHECKPOINTS)):
         tensors, saved, said = found
@@ -132,7 +133,7 @@ def train(
         for sentence in said:
             progress.say(sentence)
     log.rewind(done := int(state.step))
-    progress.say(f"{engine.why} Precision {chosen_precision(config, task)[1]}")
+    progress.say(f"{engine.why} Precision {why}")
     for sentence in never_refreshed(method):
         progress.say(sentence)
     # An unlabelled target is watched through some of the samples it is trained on.
@@ -173,7 +174,8 @@ def train(
     steps_per_chunk = 1
     begin = 0
     own = [device] if device.type == "cuda" else []  # of several GPUs, the others are left alone
-    with interruptible() as interrupted, cpu_threads(config, task), torch.random.fork_rng(own):
+    batch_values = config.batch_size * math.prod(task.sample_shape)
+    with interruptible() as interrupted, cpu_threads(config.threads, batch_values), torch.random.fork_rng(own):
         for phase in method.phases:
             end = begin + phase.iterations
             progress.start(phase.name, phase.iterations, done=min(max(done - begin, 0), phase.iterations))

@@ -4,9 +4,8 @@ Everything happens in place on tensors of one device, with no host synchronisati
 :mod:`vmt.engine` can compile or capture it as it is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -16,11 +15,11 @@ from vmt.data.domains import Domain
 from vmt.errors import InputError
 from vmt.kernels.convolution import bf16_weights
 from vmt.losses import at_least_float32, slope
-from vmt.methods.nodes import SLOPE, Batch, Draws, Node, Tap, View
+from vmt.methods.nodes import SLOPE, Batch, Node, Tap, View
 from vmt.methods.nouns import Phase, Update
-from vmt.methods.schedules import Number, Schedule
 from vmt.nets.norm import passes
 from vmt.nets.staged import Staged
+from vmt.step.context import StepContext
 from vmt.step.optimiser import norm_of
 from vmt.step.plan import Pass, plan
 from vmt.step.state import State
@@ -28,49 +27,30 @@ from vmt.step.state import State
 Metrics = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What stays the same from step to step."""
-
-    streams: Mapping[str, Domain]
-    preprocess: Callable[[Tensor], Tensor]
-    batch_size: Mapping[str, int]
-    draws: Draws
-    xi: Mapping[str, float]
-    """VAT's first step for each role, where the method leaves it open."""
-    scalars: Mapping[Schedule, Tensor]
-    """The current value of each schedule, kept by the loop."""
-    bfloat16: bool = False
-    """Run the networks in bfloat16; statistics, logits, losses and optimiser state stay in float32."""
-
-    def number(self, number: Number) -> float | Tensor:
-        return self.scalars[number] if callable(number) else number
-
-
-def step(phase: Phase, state: State, setting: Setting) -> Metrics:
+def step(phase: Phase, state: State, context: StepContext) -> Metrics:
     """One iteration of a phase. Returns every term's value and every gradient norm, on the device."""
     metrics: Metrics = {}
     for update in phase.updates:
         passes_ = plan(update, {name: module.taps for name, module in state.roles.items()})
         for repeat in range(update.repeats):
-            metrics |= apply(update, passes_, state, setting, repeat)
+            metrics |= apply(update, passes_, state, context, repeat)
     state.step += 1
     return metrics
 
 
-def apply(update: Update, planned: tuple[Pass, ...], state: State, setting: Setting, repeat: int) -> Metrics:
+def apply(update: Update, planned: tuple[Pass, ...], state: State, context: StepContext, repeat: int) -> Metrics:
     """One optimiser step of an update."""
     parameters = state.parameters(update.optimises)
     used = [state.roles[role] for role in dict.fromkeys(each.role for each in planned)]
-    bfloat16_on_cuda = setting.bfloat16 and state.step.is_cuda
+    bfloat16_on_cuda = context.bfloat16 and state.step.is_cuda
     others = [module for role, module in state.roles.items() if role not in update.optimises]
     with frozen(others), bf16_weights(used) if bfloat16_on_cuda else nullcontext():
-        values = Evaluation(update, state, setting, repeat)
+        values = NodeValues(update, state, context, repeat)
         for each in planned:
             values.run(each)
-        total, metrics = objective(update, values, setting)
+        total, metrics = objective(update, values, context)
         found = torch.autograd.grad(total, parameters, allow_unused=True)
-    lr = setting.number(update.optimiser.lr)
+    lr = context.number(update.optimiser.lr)
     left = iter(found)
     for role in update.optimises:
         own = state.parameters((role,))
@@ -88,7 +68,7 @@ def apply(update: Update, planned: tuple[Pass, ...], state: State, setting: Sett
     return metrics
 
 
-def objective(update: Update, values: "Evaluation", setting: Setting) -> tuple[Tensor, Metrics]:
+def objective(update: Update, values: "NodeValues", context: StepContext) -> tuple[Tensor, Metrics]:
     """The weighted sum of the terms, and each term's own value."""
     total: Tensor | None = None
     metrics: Metrics = {}
@@ -104,7 +84,7 @@ def objective(update: Update, values: "Evaluation", setting: Setting) -> tuple[T
                     f"the loss of the term {term.name!r} gives values of shape {tuple(value.shape)} for each example: "
                     "return one number for each."
                 )
-            weighted = setting.number(term.weight) * value
+            weighted = context.number(term.weight) * value
             total = weighted if total is None else total + weighted
     if total is None:
         raise InputError(f"update {update.name!r} has no term with a weight: give one of its terms a weight.")
@@ -118,12 +98,12 @@ def sum_of_means(parts: Tensor | tuple[Tensor, ...]) -> Tensor:
     return torch.stack([part.mean(0) for part in parts]).sum(0)
 
 
-class Evaluation:
+class NodeValues:
     """The values of nodes in one update: computed when first asked for, kept until the update ends."""
 
-    def __init__(self, update: Update, state: State, setting: Setting, repeat: int) -> None:
-        self.update, self.state, self.setting = update, state, setting
-        self.draws = setting.draws
+    def __init__(self, update: Update, state: State, context: StepContext, repeat: int) -> None:
+        self.update, self.state, self.context = update, state, context
+        self.draws = context.draws
         self.prefix = update.name + (f"#{repeat}" if repeat else "")
         self.batch_prefix = update.batch or self.prefix
         self.known: dict[Node, Tensor] = {}
@@ -143,7 +123,7 @@ class Evaluation:
         device = inputs[0].device.type
         with (
             # Without its cache: inside a further autocast, weights of before the last update would stay in it.
-            torch.autocast(device, torch.bfloat16, enabled=self.setting.bfloat16, cache_enabled=False),
+            torch.autocast(device, torch.bfloat16, enabled=self.context.bfloat16, cache_enabled=False),
             nullcontext() if each.gradient else frozen([module]),
         ):
             if module.separate_passes:
@@ -173,21 +153,21 @@ class Evaluation:
         return f"{self.prefix}/{draw}"
 
     def stream(self, batch: Batch) -> Domain:
-        if batch.stream not in self.setting.streams:
-            known = ", ".join(map(repr, self.setting.streams))
+        if batch.stream not in self.context.streams:
+            known = ", ".join(map(repr, self.context.streams))
             raise InputError(f"the method reads the stream {batch.stream!r}, but there are only {known}: correct it.")
-        return self.setting.streams[batch.stream]
+        return self.context.streams[batch.stream]
 
     def indices(self, batch: Batch) -> Tensor:
         if batch not in self.rows:
             name = f"{self.batch_prefix}/{batch.name}/indices"
             population = len(self.stream(batch))
-            self.rows[batch] = self.draws.choice(name, population, self.setting.batch_size[batch.stream])
+            self.rows[batch] = self.draws.choice(name, population, self.context.batch_size[batch.stream])
         return self.rows[batch]
 
     def images(self, batch: Batch) -> Tensor:
         x = self.stream(batch).x[self.indices(batch)]
-        return self.setting.preprocess(x)
+        return self.context.preprocess(x)
 
     def labels(self, batch: Batch) -> Tensor:
         y = self.stream(batch).y
@@ -198,7 +178,7 @@ class Evaluation:
         return self.state.roles[role].get_parameter(name)
 
     def xi(self, role: str) -> float:
-        return self.setting.xi[role]
+        return self.context.xi[role]
 
 
 @contextmanager
