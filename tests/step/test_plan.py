@@ -9,9 +9,9 @@ from torch import Tensor
 from tests.small import build, context
 from vmt import losses, methods
 from vmt.errors import InputError
-from vmt.methods.nodes import Labels, Mix, Pairs, Parameter, View
-from vmt.methods.nouns import Adam, Average, CopyRole, Event, Method, Network, Phase, Term, Update
-from vmt.methods.systems import CLASSIFIER, SOURCE, TARGET
+from vmt.methods.nodes import Parameter, View
+from vmt.methods.nouns import Method, Phase, Term, Update
+from vmt.methods.systems import SOURCE, TARGET
 from vmt.nets.staged import Staged
 from vmt.step.iteration import step
 from vmt.step.plan import Pass, depth, plan, reads_stream
@@ -158,58 +158,6 @@ def test_errors_name_the_role_and_the_tap() -> None:
         plan(Update("u", ("classifier",), (term(near.logits),)), TAPS)
 
 
-@pytest.mark.parametrize(
-    "update",
-    [
-        Update("u", ("student",), (term(View("classifier", SOURCE).logits),)),
-        Update("u", ("classifier",), (), averages=(Average("classifier", into="student"),)),
-        Update("u", ("classifier",), (), keep=(View("student", SOURCE),)),
-    ],
-    ids=["optimises", "averages", "keep"],
-)
-def test_a_method_refuses_roles_it_does_not_have(update: Update) -> None:
-    with pytest.raises(InputError, match=r"method 'm': update 'u' names the role 'student'"):
-        Method("m", CLASSIFIER, (Phase("p", (update,)),))
-
-
-def test_bad_arguments_of_methods_are_refused() -> None:
-    with pytest.raises(InputError, match=r"mix .*'pixels'"):
-        methods.vmt(mix="pixels")
-    with pytest.raises(InputError, match=r"alpha .*positive"):
-        methods.vmt(alpha=0)
-    with pytest.raises(InputError, match=r"decay.*1.5"):
-        methods.vmt().with_decay(1.5)
-    with pytest.raises(InputError, match=r"statistics .*'both'"):
-        methods.source_only(statistics="both")
-    with pytest.raises(InputError, match=r"dirt_t needs .* 'ema'"):
-        methods.dirt_t(Method("m", {"classifier": Network()}, (), predictor=("classifier",)))
-    with pytest.raises(InputError, match="dirt_t needs a method that optimises"):
-        methods.dirt_t(Method("m", CLASSIFIER, (Phase("p", ()),)))
-    with pytest.raises(InputError, match="1 phases, but 2 lengths"):
-        methods.vmt().with_iterations(3, 4)
-
-
-def test_dirt_t_goes_on_with_moments_and_average_of_an_update_of_any_name() -> None:
-    (phase,) = methods.source_only(iterations=100).phases
-    student = replace(phase, updates=(replace(phase.updates[0], name="student", optimiser=Adam(lr=0.5)),))
-    method = methods.dirt_t(Method("m", CLASSIFIER, (student,)))
-    before, after = method.updates()
-    assert (after.name, after.optimiser, after.averages) == ("student", Adam(lr=0.5), before.averages)
-    assert after.averages[0].decay < 0.998
-
-
-def test_methods_are_values() -> None:
-    """Equal arguments give equal methods but for the functions inside; lengths can be changed; labels are declared."""
-    assert methods.dann() == methods.dann()
-    both = methods.dirt_t(methods.vmt(iterations=7), iterations=9)
-    assert both.iterations == 16
-    assert both.with_iterations(2).iterations == 11
-    assert both.with_iterations(None, 3).iterations == 10
-    assert methods.target_only().reads_labels_of("target")
-    assert not any(f().reads_labels_of("target") for n, f in methods.METHODS.items() if n != "target_only")
-    assert methods.vmt().reads_labels_of("source")
-
-
 def test_a_term_may_read_a_parameter() -> None:
     name = "stages.logits.0.weight"
     decay = Term("decay", lambda w: w.square().sum()[None], (Parameter("classifier", name),), 1.0)
@@ -222,13 +170,6 @@ def test_a_term_may_read_a_parameter() -> None:
     torch.testing.assert_close(after, before - 1e-3 * before.sign(), rtol=1e-4, atol=1e-6)
 
 
-def test_pairs_of_one_batch_are_the_same_wherever_they_are_read() -> None:
-    """The mixed input and the mixed label use the same λ and partners, because they describe the same draw."""
-    assert Mix(SOURCE, Pairs(SOURCE)) == Mix(SOURCE, Pairs(SOURCE))
-    assert Pairs(SOURCE) != Pairs(TARGET)
-    assert hash(Labels(SOURCE)) == hash(Labels(SOURCE))
-
-
 def test_which_streams_an_update_sees() -> None:
     (plain,) = methods.source_only().phases[0].updates
     assert reads_stream(plain, "source")
@@ -236,16 +177,3 @@ def test_which_streams_an_update_sees() -> None:
     (watched,) = methods.source_only(statistics="target").phases[0].updates
     assert reads_stream(watched, "target"), "a view that is only kept counts"
     assert all(reads_stream(update, "target") for update in methods.vmt().updates())
-
-
-def test_a_copy_cannot_be_optimised() -> None:
-    with pytest.raises(InputError, match="optimises the role 'ema', which is a copy"):
-        Method("m", CLASSIFIER, (Phase("p", (Update("u", ("ema",), ()),)),))
-
-
-def test_events_and_predictors_are_checked_too() -> None:
-    event = Event(5, CopyRole("ema", into="teacher"))
-    with pytest.raises(InputError, match="an event of phase 'p' names the role 'teacher'"):
-        Method("m", CLASSIFIER, (Phase("p", (), (event,)),))
-    with pytest.raises(InputError, match="the predictor names the role 'best'"):
-        Method("m", CLASSIFIER, (), predictor=("best",))
