@@ -1,4 +1,4 @@
-"""Small files in the formats of the benchmarks' publishers, written by the tests."""
+"""Small files in the formats of the published sets, and a check of errors about them."""
 
 import bz2
 import gzip
@@ -7,8 +7,11 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from scipy.io import savemat
+
+from vmt.errors import InputError
 
 COUNTS = {"train": 40, "test": 20}
 
@@ -98,3 +101,10 @@ def write_photographs(data: Path, count: int = 3) -> None:
     (data / "bsds500").mkdir(parents=True)
     for i in range(count):
         Image.fromarray(images(40, 60, 3, seed=i)).save(data / "bsds500" / f"{i}.jpg")
+
+
+def error_names(caught: pytest.ExceptionInfo[InputError], *parts: object) -> None:
+    """Check that an error is a sentence that names each of these."""
+    for part in parts:
+        assert str(part) in str(caught.value)
+    assert str(caught.value).endswith(".")

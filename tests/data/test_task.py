@@ -1,17 +1,12 @@
 """Tasks as the training loop receives them: checked, of one size, and mapped to what the network sees."""
 
-import gzip
 import json
-import os
-import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from scipy.io import savemat
 
-from vmt.data import Preprocess, domain, load_task, make_task, preprocess_for
+from vmt.data import Preprocess, domain, make_task, preprocess_for
 from vmt.data.preprocess import VALUES_AT_ONCE as VALUES
 from vmt.data.preprocess import moments
 from vmt.errors import InputError
@@ -174,50 +169,3 @@ def test_class_names_or_their_number():
 def test_held_out_parts_are_checked_too(held_out, says):
     with pytest.raises(InputError, match=says):
         make_task(photos(8, 1, "drawings"), photos(8, 1, "photos"), target_test=held_out)
-
-
-def write_benchmarks(folder: Path) -> None:
-    (folder / "mnist").mkdir()
-    (folder / "svhn").mkdir()
-    for prefix, split, count in (("train", "train", 40), ("t10k", "test", 20)):
-        images = RNG.integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        labels = (np.arange(count) % 10).astype(np.uint8)
-        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
-            header = struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape)
-            path = folder / "mnist" / f"{prefix}-{kind}-ubyte.gz"
-            path.write_bytes(gzip.compress(header + array.tobytes()))
-        street = RNG.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
-        savemat(folder / "svhn" / f"{split}_32x32.mat", {"X": street, "y": labels[:, None] + 1})
-
-
-@pytest.mark.parametrize(("name", "source", "target"), [("mnist-svhn", 1, 3), ("svhn-mnist", 3, 1)])
-def test_named_tasks_from_files(tmp_path, name, source, target):
-    write_benchmarks(tmp_path)
-    task = load_task(name, tmp_path)
-    parts = (task.source, task.source_test, task.target, task.target_test)
-    assert [part.x.shape for part in parts] == [
-        (40, source, 32, 32),
-        (20, source, 32, 32),
-        (40, target, 32, 32),
-        (20, target, 32, 32),
-    ]
-    assert all(task.preprocess(part.x).shape[1] == 3 for part in parts)
-    assert task.classes == tuple("0123456789")
-
-
-def test_task_names_and_folders_that_are_not_there(tmp_path):
-    with pytest.raises(InputError, match=r"'mnist-svnh' \(perhaps mnist-svhn\?\): choose one of digits, "):
-        load_task("mnist-svnh", tmp_path)
-    with pytest.raises(InputError, match=r"mnist-svhn reads MNIST and SVHN from files.*--data"):
-        load_task("mnist-svhn", None)
-    with pytest.raises(InputError, match="absent does not exist"):
-        load_task("mnist-svhn", tmp_path / "absent")
-    with pytest.raises(InputError, match="train-images-idx3-ubyte"):
-        load_task("mnist-svhn", tmp_path)
-
-
-@pytest.mark.skipif("VMT_DATA" not in os.environ, reason="VMT_DATA names no folder with the real files")
-def test_the_real_files():
-    task = load_task("mnist-svhn", Path(os.environ["VMT_DATA"]))
-    parts = (task.source, task.source_test, task.target, task.target_test)
-    assert [len(part) for part in parts] == [60_000, 10_000, 73_257, 26_032]

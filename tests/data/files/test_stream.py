@@ -3,10 +3,8 @@
 import resource
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.own_pictures import picture, save
 from vmt.data.files import stream as module
@@ -42,15 +40,3 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     assert isinstance(first, SampleBatch)
     assert len(first.files) == module.BATCH
     assert asked < 4 * module.BATCH
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("kind", ["npy", "npz", "compressed"])
-def test_arrays_row_by_row(tmp_path: Path, order: Any, kind: str) -> None:
-    x = np.asarray(np.random.default_rng(0).normal(size=(9001, 3)), ">f4", order=order)
-    path = tmp_path / ("x.npy" if kind == "npy" else "x.npz")
-    if kind == "npy":
-        np.save(path, x)
-    else:
-        (np.savez if kind == "npz" else np.savez_compressed)(path, y=np.arange(3), x=x)
-    np.testing.assert_array_equal(np.concatenate(list(iterate_rows(path))), x)

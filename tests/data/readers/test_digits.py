@@ -1,24 +1,22 @@
-"""Files in their publishers' formats, whole and damaged; the tests write both."""
+"""MNIST, SVHN, Synthetic Digits and USPS in their publishers' formats, intact and damaged."""
 
+import bz2
 import gzip
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.io import savemat
 
-from vmt.data import read_mnist, read_npz, read_svhn
+from tests import benchmark_files as files
+from tests.benchmark_files import error_names, idx
+from vmt.data import read_mnist, read_svhn, read_syn, read_usps
 from vmt.errors import InputError
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (20, 28, 28), dtype=np.uint8)
 LABELS = (np.arange(20) % 10).astype(np.uint8)
 STREET = RNG.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
-
-
-def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
 
 
 def write_mnist(folder: Path, images: bytes = b"", labels: bytes = b"") -> Path:
@@ -35,12 +33,6 @@ def write_svhn(folder: Path, **changes: object) -> Path:
     return path
 
 
-def sentence(caught: pytest.ExceptionInfo[InputError], *parts: object) -> None:
-    for part in parts:
-        assert str(part) in str(caught.value)
-    assert str(caught.value).endswith(".")
-
-
 def test_mnist_gzipped_plain_and_unpacked_under_the_gz_name(tmp_path):
     write_mnist(tmp_path, labels=idx(LABELS))
     x, y = read_mnist(tmp_path, "train")
@@ -52,13 +44,13 @@ def test_mnist_gzipped_plain_and_unpacked_under_the_gz_name(tmp_path):
 
 
 PACKED = gzip.compress(idx(IMAGES))
-# Made when they are needed, and named: what is packed differs by the second, and one of them is large.
+# Functions, because gzip stores the time, and one of the contents is large.
 DAMAGED = {
     "cut short": (lambda: PACKED[: len(PACKED) // 2], "truncated"),
     "overwritten": (lambda: PACKED[:200] + b"\0" * 50 + PACKED[250:], "damaged"),
     "a byte short": (lambda: gzip.compress(idx(IMAGES)[:-1]), "announces"),
     "without a header": (lambda: gzip.compress(idx(IMAGES)[:7]), "truncated"),
-    "two dimensions": (lambda: gzip.compress(idx(IMAGES[:, 0])), "magic 2050, not 2051"),
+    "two dimensions": (lambda: gzip.compress(idx(IMAGES[:, 0])), "2050"),
     "a page": (lambda: b"<html>not found</html>", "magic"),
     "a bomb": (lambda: gzip.compress(bytes(2**28 + 1), 1), "more than 256 MiB"),
     "27 rows": (lambda: gzip.compress(idx(IMAGES[:, :27])), "(20, 27, 28)"),
@@ -70,7 +62,7 @@ def test_damaged_mnist_images(tmp_path, images, says):
     write_mnist(tmp_path, images=images())
     with pytest.raises(InputError) as caught:
         read_mnist(tmp_path, "train")
-    sentence(caught, tmp_path / "train-images-idx3-ubyte.gz", says)
+    error_names(caught, tmp_path / "train-images-idx3-ubyte.gz", says)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +70,14 @@ def test_damaged_mnist_images(tmp_path, images, says):
     [
         (LABELS[:-1], "19 labels for the 20 images"),
         (LABELS + 1, "label 10"),
-        (IMAGES, "magic 2051, not 2049"),
+        (IMAGES, "2051"),
     ],
 )
 def test_wrong_mnist_labels(tmp_path, labels, says):
     write_mnist(tmp_path, labels=gzip.compress(idx(labels)))
     with pytest.raises(InputError) as caught:
         read_mnist(tmp_path, "train")
-    sentence(caught, tmp_path / "train-labels-idx1-ubyte.gz", says)
+    error_names(caught, tmp_path / "train-labels-idx1-ubyte.gz", says)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -106,7 +98,7 @@ def test_truncated_svhn(tmp_path, kept):
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(InputError) as caught:
         read_svhn(tmp_path, "train")
-    sentence(caught, path, "fetch it again")
+    error_names(caught, path)
 
 
 @pytest.mark.parametrize(
@@ -126,67 +118,53 @@ def test_wrong_svhn(tmp_path, changes, says):
     path = write_svhn(tmp_path, **changes)
     with pytest.raises(InputError) as caught:
         read_svhn(tmp_path, "train")
-    sentence(caught, path, says)
+    error_names(caught, path, says)
 
 
 @pytest.mark.parametrize(("read", "name"), [(read_mnist, "train-images-idx3-ubyte"), (read_svhn, "train_32x32.mat")])
-def test_missing_benchmark_file_says_where_it_belongs(tmp_path, read, name):
-    with pytest.raises(InputError, match="into the folder") as caught:
+def test_a_missing_file_is_named_with_the_command_that_gets_it(tmp_path, read, name):
+    with pytest.raises(InputError, match="vmt data download") as caught:
         read(tmp_path / "absent", "train")
-    sentence(caught, tmp_path / "absent" / name)
+    error_names(caught, tmp_path / "absent" / name)
 
 
-def test_npz_with_and_without_labels(tmp_path):
-    np.savez_compressed(tmp_path / "both.npz", x=STREET, y=LABELS)
-    np.savez(tmp_path / "one.npz", x=STREET, other=1)
-    x, y = read_npz(tmp_path / "both.npz")
-    np.testing.assert_array_equal(x, STREET)
-    assert y is not None
-    np.testing.assert_array_equal(y, LABELS)
-    assert read_npz(tmp_path / "one.npz")[1] is None
+def test_usps_values_become_bytes_and_labels_start_from_zero(tmp_path):
+    files.write_usps(tmp_path)
+    x, y = read_usps(tmp_path / "usps", "test")
+    np.testing.assert_array_equal(x.reshape(20, -1), files.images(20, 256))
+    np.testing.assert_array_equal(y, files.labels(20))
 
 
-def write_bad_npz(path: Path, fault: str) -> None:
-    if fault == "folder":
-        path.mkdir()
-    elif fault == "bare array":
-        with path.open("wb") as file:
-            np.save(file, STREET)
-    elif fault == "text":
-        path.write_text("x,y\n1,2\n")
-    elif fault == "objects":
-        np.savez(path, x=np.array([{"a": 1}, None], dtype=object))
-    elif fault == "no x":
-        np.savez(path, images=STREET, labels=LABELS)
-    elif fault == "truncated":
-        np.savez(path, x=STREET)
-        path.write_bytes(path.read_bytes()[:5000])
-    elif fault == "damaged":
-        np.savez_compressed(path, x=STREET)
-        content = bytearray(path.read_bytes())
-        content[5000:5100] = b"\0" * 100
-        path.write_bytes(content)
-    elif fault == "empty":
-        path.touch()
+USPS = files.usps_text(files.images(3, 256), files.labels(3))
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("content", "says"),
     [
-        ("missing", "does not exist"),
-        ("folder", "is a folder"),
-        ("bare array", "not a readable .npz"),
-        ("text", "not a readable .npz"),
-        ("objects", "Python objects: save names as y=names.astype(str)"),
-        ("no x", "it holds: images, labels"),
-        ("truncated", "not a readable .npz"),
-        ("damaged", "not a readable .npz"),
-        ("empty", "not a readable .npz"),
+        (bz2.compress(USPS)[:-20], "truncated"),
+        (USPS, "not bzip2"),
+        (bz2.compress(b""), "is empty"),
+        (bz2.compress(USPS[:-30]), "256 values per digit"),
+        (bz2.compress(b"<html></html>"), "256 values per digit"),
+        (bz2.compress(USPS.replace(b" 7:", b" 8:")), "1 to 256"),
+        (bz2.compress(USPS.replace(b":-0", b":-3")), "−1 to 1"),
+        (bz2.compress(files.usps_text(files.images(3, 256), np.array([1, 2, 10]))), "labels outside 1–10"),
     ],
 )
-def test_unusable_npz(tmp_path, fault, says):
-    path = tmp_path / "mine.npz"
-    write_bad_npz(path, fault)
+def test_damaged_usps(tmp_path, content, says):
+    files.write_usps(tmp_path)
+    path = tmp_path / "usps" / "usps.bz2"
+    path.write_bytes(content)
     with pytest.raises(InputError) as caught:
-        read_npz(path)
-    sentence(caught, path, says)
+        read_usps(tmp_path / "usps", "train")
+    error_names(caught, path, says)
+
+
+def test_syn_numbers_its_digits_from_zero(tmp_path):
+    files.write_syn(tmp_path)
+    x, y = read_syn(tmp_path / "syn", "train")
+    np.testing.assert_array_equal(x, files.images(32, 32, 3, 40).transpose(3, 0, 1, 2))
+    np.testing.assert_array_equal(y, files.labels(40))
+    files.write_cropped(tmp_path / "syn" / "synth_test_32x32.mat", 20, first=1)
+    with pytest.raises(InputError, match="labels outside 0–9"):
+        read_syn(tmp_path / "syn", "test")

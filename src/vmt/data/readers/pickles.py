@@ -1,7 +1,7 @@
-"""Data out of pickle files without running any of the code that a pickle can carry.
+"""Read pickle files of plain arrays without running the code that a pickle can carry.
 
-A pickle is a program: it may name any function of any module and have it called. Here every name that the files of
-plain arrays need stands for an inert class or function of this module, and every other name ends the reading.
+A pickle is a program: it may call any function of any module. Here, the few names that a file of plain arrays needs are
+mapped to harmless classes and functions of this module, and a file that uses any other name is refused.
 """
 
 import io
@@ -18,55 +18,55 @@ from numpy.typing import NDArray
 from vmt.data.files.paths import existing_file, explain_read_errors
 from vmt.errors import InputError
 
-# Several times the largest file of this kind that is published: a sparse giant is not read into memory.
+# Several times the largest published file of this kind, so that a huge sparse file is not read into memory.
 MAX_BYTES = 256 * 2**20
-# The element types that an array may have: whole numbers and floats of fixed size, no objects.
+# The element types that an array may have: integers, floats and booleans, but no objects.
 ELEMENTS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f8", "b1"}
 
 
 class _Refused(Exception):
-    """The pickle asks for more than plain data."""
+    """The pickle needs more than plain data; the message says what it does."""
 
 
 def read_plain_pickle(path: Path, remedy: str) -> Any:
-    """Containers, strings (as bytes), numbers and NumPy arrays of a pickle file of any Python version."""
+    """The containers, strings (as bytes), numbers and NumPy arrays of a pickle file from any Python version."""
     existing_file(path, remedy)
     with explain_read_errors(path):
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path} is larger than {MAX_BYTES >> 20} MiB, so it is not what its name says: {remedy}.")
+            raise InputError(f"{path} is larger than {MAX_BYTES >> 20} MiB, so it is not the published file: {remedy}.")
         content = path.read_bytes()
     try:
         _check_memory(content)
         return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())
     except _Refused as refusal:
-        raise InputError(f"{path} is not read, because its pickle {refusal}: {remedy}.") from refusal
+        raise InputError(f"{path} is refused, because its pickle {refusal}: {remedy}.") from refusal
     except Exception as error:
-        # Damaged bytes are met as opcodes, so that almost any exception may come of them.
+        # Damaged bytes are executed as opcodes, which may raise almost any exception.
         raise InputError(f"{path} is truncated or not a pickle of plain arrays: {remedy}.") from error
 
 
 def _check_memory(content: bytes) -> None:
-    """A pickle numbers what it wants to use again; a huge number would have a table of that length made."""
+    """Refuse huge memo indices: the unpickler would allocate a table of that length."""
     for operation, number, _ in pickletools.genops(content):
         if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(number or 0) > len(content):
-            raise _Refused("asks for more memory than its size can need")
+            raise _Refused("requests more memory than its size can need")
 
 
 class _Array:
-    """An array as a pickle describes it: made empty, then given its state."""
+    """An array as a pickle describes it: first created empty, then given its state."""
 
     array: NDArray[Any] | None = None
 
     def __setstate__(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
-            raise _Refused("describes an array in an unknown way")
+            raise _Refused("describes an array in an unknown form")
         _, shape, element, column_major, content = state
         whole = isinstance(shape, tuple) and all(isinstance(side, int) and side >= 0 for side in shape)
         if not whole or not isinstance(element, _Element) or not isinstance(content, bytes):
             raise _Refused("holds an array of objects")
         dtype = np.dtype(element.order + element.code)
         if math.prod(shape) * dtype.itemsize != len(content):
-            raise _Refused("announces an array of another size than it holds")
+            raise _Refused("announces an array whose size differs from its content")
         self.array = np.frombuffer(content, dtype).reshape(shape, order="F" if column_major else "C")
 
 
@@ -88,7 +88,7 @@ class _Element:
 
 
 class _Name:
-    """A name that a pickle may call, and do nothing else with: a plain function could be given other attributes."""
+    """A callable that a pickle cannot modify; it could set the attributes of a plain function."""
 
     __slots__ = ("call",)
 
@@ -99,23 +99,23 @@ class _Name:
         return self.call(*arguments)
 
     def __setstate__(self, state: Any) -> None:
-        raise _Refused("changes what it names")
+        raise _Refused("modifies a function")
 
 
 def _no_array(*_: Any) -> None:
-    raise _Refused("makes arrays in an unknown way")
+    raise _Refused("creates arrays in an unknown way")
 
 
 def _reconstruct(kind: Any, shape: Any, element: Any) -> _Array:
     if kind is not NDARRAY:
-        raise _Refused("makes something that is no array")
+        raise _Refused("creates something other than an array")
     return _Array()
 
 
 def _encode(text: Any, encoding: Any = b"latin1") -> bytes:
-    """How Python 3 writes bytes in the older protocols."""
+    """Python 3 writes bytes as a call of this function in the older protocols."""
     if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-        raise _Refused(f"wants the encoding {encoding!r}")
+        raise _Refused(f"uses the encoding {encoding!r}")
     return text.encode("latin1")
 
 
@@ -123,8 +123,8 @@ def _no_bytes() -> bytes:
     return b""
 
 
-NDARRAY = _Name(_no_array)  # only ever named, as the type that is to be reconstructed
-INERT = {
+NDARRAY = _Name(_no_array)  # the type argument of _reconstruct; never called
+ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _Name(_reconstruct),
     ("numpy._core.multiarray", "_reconstruct"): _Name(_reconstruct),
     ("numpy", "ndarray"): NDARRAY,
@@ -137,13 +137,13 @@ INERT = {
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in INERT:
-            raise _Refused(f"names {module}.{name}, which no file of plain arrays needs")
-        return INERT[module, name]
+        if (module, name) not in ALLOWED:
+            raise _Refused(f"names {module}.{name}, which a file of plain arrays does not need")
+        return ALLOWED[module, name]
 
 
 def _finished(value: Any) -> Any:
-    """The value with every described array turned into one."""
+    """The value with every described array replaced by a NumPy array."""
     if isinstance(value, _Array):
         return value.array
     if isinstance(value, dict):
