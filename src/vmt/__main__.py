@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """The command, from its first import on: Ctrl-C ends it in a line."""
+    """Run the command. Ctrl-C ends it with one line, even while its modules are being imported."""
     try:
         from vmt.cli.main import main as command
 

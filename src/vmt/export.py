@@ -27,8 +27,8 @@ from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import BATCH
+from vmt.formats import FORMATS, MOST_CHECKED, ONNX
 from vmt.model import Model, load
-from vmt.names import FORMATS, MOST_CHECKED, ONNX
 
 EXPORT_FORMAT, EXPORT_VERSION = "vmt-export", 1
 EXTRA = "vmt.json"

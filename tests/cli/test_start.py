@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from vmt.cli.parsers import bench
+from vmt.cli.parsers import predict as predict_flags
 
 import vmt
 from vmt import names
 from vmt.cli import paper_figure, predict
 from vmt.cli.main import build_parser
-from vmt.cli.parsers import bench
-from vmt.cli.parsers import predict as predict_flags
 from vmt.engine import ENGINES
 from vmt.engine.bench import WIDTHS
 from vmt.paper.tables import TABLES

@@ -1,4 +1,6 @@
-"""``vmt data``: get the benchmark sets, or build those that cannot be had."""
+"""``vmt data``: download the benchmark sets, or build those that cannot be downloaded."""
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -7,19 +9,86 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
-from vmt.data.fetch import fetch
-from vmt.data.published import SOURCES, Remote
-from vmt.data.synthetic.built_sets import Built
-from vmt.data.synthetic.mnistm import build_mnistm
-from vmt.data.synthetic.syn import build_syn
-from vmt.device import usable_cores
+from vmt.cli.options import add_json
+from vmt.data.published import SOURCES, SYN_TEST, SYN_TRAIN, Remote
 from vmt.errors import InputError
 
+if TYPE_CHECKING:
+    from vmt.data.synthetic.built_sets import Built
+
 BUILT = ("mnistm", "syn")
+EXAMPLES = """examples:
+  vmt data download mnist svhn --data DATA     the two sets of mnist-svhn
+  vmt data build mnistm --data DATA            MNIST-M, from MNIST and BSDS500
+  vmt data build syn --data DATA               Synthetic Digits, re-created from fonts
+"""
+DOWNLOAD = f"""examples:
+  vmt data download mnist svhn --data DATA
+  vmt data download mnist bsds500 --data DATA  what MNIST-M is built from
+
+Sets: {", ".join(SOURCES)}. Each file is checked against its published checksum; an interrupted download continues
+where it stopped, and existing files are left alone. SVHN and BSDS500 are for non-commercial use.
+"""
+MNISTM = """examples:
+  vmt data build mnistm --data DATA
+  vmt data build mnistm --data DATA --out elsewhere/mnistm --json
+
+Reads DATA/mnist and DATA/bsds500 and writes train.npz and test.npz. With the same seed everyone gets the same pixels.
+"""
+SYN = f"""examples:
+  vmt data build syn --data DATA
+  vmt data build syn --data DATA --fonts /usr/share/fonts --workers 8
+  vmt data build syn --out small --count 10000 --test-count 1000 --seed 1
+
+Draws numbers with the fonts that ship with matplotlib and writes recreated_train.npz ({SYN_TRAIN:,} pictures) and
+recreated_test.npz ({SYN_TEST:,}). It is a re-creation, not the published set, and every result on it says so.
+The number of workers does not change the pictures.
+"""
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser("data", help="download or build the benchmark sets", epilog=EXAMPLES)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add_download(actions)
+    builders = actions.add_parser("build", help="build a set that cannot be downloaded", epilog=EXAMPLES)
+    sets = builders.add_subparsers(dest="set", metavar="SET", required=True)
+    add_mnistm(sets)
+    add_syn(sets)
+
+
+def add_download(actions: Any) -> None:
+    parser = actions.add_parser("download", help="fetch published sets", epilog=DOWNLOAD)
+    parser.add_argument("sets", nargs="+", metavar="SET", help=f"any of {', '.join(SOURCES)}")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data folder to put them under")
+    add_json(parser)
+    parser.set_defaults(run=download, needs_torch=False)
+
+
+def add_mnistm(sets: Any) -> None:
+    parser = sets.add_parser("mnistm", help="MNIST-M, from MNIST and BSDS500", epilog=MNISTM)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the folder of mnist and bsds500")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: DATA/mnistm)")
+    parser.add_argument("--seed", type=int, default=0, help="draws photographs and crops (default: 0, everyone's)")
+    add_json(parser)
+    parser.set_defaults(run=mnistm)
+
+
+def add_syn(sets: Any) -> None:
+    parser = sets.add_parser("syn", help="Synthetic Digits, re-created from fonts", epilog=SYN)
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--data", type=Path, metavar="DIR", help="the data folder; writes to its folder syn")
+    place.add_argument("--out", type=Path, metavar="DIR", help="the folder to write to")
+    for split, flag, default in (("train", "--count", SYN_TRAIN), ("test", "--test-count", SYN_TEST)):
+        parser.add_argument(
+            flag, type=int, default=default, metavar="N", help=f"pictures in the {split} split (default: {default})"
+        )
+    parser.add_argument("--seed", type=int, default=0, help="decides every draw (default: 0)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
+    parser.add_argument("--fonts", type=Path, metavar="DIR", help="also draw with the fonts under this folder")
+    add_json(parser)
+    parser.set_defaults(run=syn)
 
 
 def download(arguments: argparse.Namespace) -> int:
@@ -32,7 +101,9 @@ def download(arguments: argparse.Namespace) -> int:
 def download_sets(
     names: Sequence[str], data: Path, sources: Mapping[str, tuple[Remote, ...]] = SOURCES
 ) -> list[dict[str, Any]]:
-    """Fetches every file of these sets and says so, one line each."""
+    """Fetch every file of these sets, and print a line about each."""
+    from vmt.data.fetch import fetch
+
     for name in names:
         if name in BUILT:
             raise InputError(f"{name} cannot be downloaded: use vmt data build {name}.")
@@ -47,12 +118,14 @@ def download_sets(
                 shown.update(done - shown.n)
 
             path = fetch(remote, data, watch)
-        print(f"{path}: {'checked' if remote.checksum else 'there, but no checksum is published'}")
+        print(f"{path}: {'checked' if remote.checksum else 'downloaded, but no checksum is published'}")
         records.append({"file": str(path), "bytes": path.stat().st_size, "checksum": remote.checksum})
     return records
 
 
 def mnistm(arguments: argparse.Namespace) -> int:
+    from vmt.data.synthetic.mnistm import build_mnistm
+
     started = time.monotonic()
     with bar("MNIST-M", "image") as shown:
         built = build_mnistm(arguments.data, arguments.out, arguments.seed, shown.update)
@@ -60,6 +133,9 @@ def mnistm(arguments: argparse.Namespace) -> int:
 
 
 def syn(arguments: argparse.Namespace) -> int:
+    from vmt.data.synthetic.syn import build_syn
+    from vmt.device import usable_cores
+
     started = time.monotonic()
     out = arguments.data / "syn" if arguments.out is None else arguments.out
     total = arguments.count + arguments.test_count
@@ -88,10 +164,12 @@ def report(built: Built, name: str, seconds: float, as_json: bool) -> int:
 
 @contextmanager
 def bar(label: str, unit: str, total: int | None = None) -> Iterator[Any]:
-    """A live bar on a terminal, a line now and then elsewhere."""
+    """A live bar on a terminal, and otherwise a line now and then."""
+    from tqdm import tqdm
+
     patience = 0.1 if sys.stderr.isatty() else 15.0
     scale = {"unit_scale": True, "unit_divisor": 1024} if unit == "B" else {}
-    # The delay keeps an empty bar from preceding a sentence about what is missing.
+    # The delay keeps an empty bar from appearing above an error about a missing file.
     with tqdm(
         total=total, desc=label, unit=unit, mininterval=patience, delay=0.3, dynamic_ncols=True, **scale
     ) as shown:

@@ -1,27 +1,52 @@
 """``vmt demo``: the method at work on a small real task, in a few minutes on a CPU."""
 
+from __future__ import annotations
+
 import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vmt.cli.report import write_report
-from vmt.disk import write_atomically
-from vmt.figures import draw_comparison
-from vmt.names import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS
-from vmt.runs.folder import CURVES, MODEL, SUMMARY, RunSpec
-from vmt.runs.recipes import Recipe, digits
-from vmt.runs.run import Run, carry_out
-from vmt.runs.spec import DataSpec, load_data
-from vmt.train.interrupt import interruptible
-from vmt.train.log import LOG, read_log
-from vmt.train.progress import Progress
+from vmt.cli.options import add_device, add_json
 
+if TYPE_CHECKING:
+    from vmt.runs.recipes import Recipe
+
+EXAMPLES = """examples:
+  vmt demo
+  vmt demo --seed 1 --out runs/demo-1
+  vmt demo --json | tail -1 | python -m json.tool
+
+Digits drawn with fonts are labelled; scanned handwriting is not. Four systems try to read the handwriting, with the
+same network and the same number of iterations. The figures are for handwriting that none of them was trained on.
+"""
 PAGE = "report.html"
+LABELS = {"source_only": "source only", "vmt": "VMT, then DIRT-T", "target_only": "trained on target labels"}
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser("demo", help="see it work: a small real task, a few minutes on a CPU", epilog=EXAMPLES)
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where to write (default: runs/demo)")
+    parser.add_argument("--seed", type=int, default=0, help="determines initial weights and every draw (default: 0)")
+    add_device(parser)
+    parser.add_argument("--iterations", type=int, help="iterations of VMT (default: those of the task's recipe)")
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.cli.report import write_report
+    from vmt.disk import write_atomically
+    from vmt.figures import draw_comparison
+    from vmt.runs.folder import CURVES, SUMMARY, RunSpec
+    from vmt.runs.recipes import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS, digits
+    from vmt.runs.run import Run, carry_out
+    from vmt.runs.spec import DataSpec, load_data
+    from vmt.train.interrupt import interruptible
+    from vmt.train.log import LOG, read_log
+    from vmt.train.progress import Progress
+
     out = free_folder(arguments.out)
     first = DIGITS_ITERATIONS if arguments.iterations is None else arguments.iterations
     refine = max(1, first * DIGITS_DIRT_T_ITERATIONS // DIGITS_ITERATIONS)
@@ -30,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     summaries = {}
     said: set[str] = set()
     with interruptible() as interrupted:
-        for name, label in NAMES.items():
+        for name, label in LABELS.items():
             recipe = with_lengths(digits(name, dirt_t=name == "vmt"), first, refine, arguments)
             progress = Progress(label, said=said)
             summaries[name] = carry_out(Run.of(RunSpec(data, recipe), task), out / name, progress=progress).summary
@@ -53,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         "collapsed": summaries["vmt"]["collapsed"],
         "run": str(out),
     }
-    runs = {label: read_log(out / name / LOG) for name, label in NAMES.items()}
+    runs = {label: read_log(out / name / LOG) for name, label in LABELS.items()}
     draw_comparison(runs, table, out / CURVES, title="Fonts → handwriting: accuracy on handwriting never seen")
     write_atomically(out / SUMMARY, json.dumps(result, indent=1).encode())
     write_report([out], out / PAGE)
@@ -63,11 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-NAMES = {"source_only": "source only", "vmt": "VMT, then DIRT-T", "target_only": "trained on target labels"}
-
-
 def with_lengths(recipe: Recipe, first: int, refine: int, arguments: argparse.Namespace) -> Recipe:
-    """The same number of iterations for every system: the bounds get those of VMT and DIRT-T together."""
+    """The same number of iterations for every system: the bounds get as many as VMT and DIRT-T together."""
     dirt_t = None if recipe.dirt_t is None else {**recipe.dirt_t, "iterations": refine}
     iterations = first if dirt_t is not None else first + refine
     config = replace(recipe.config, seed=arguments.seed, device=arguments.device)
@@ -75,17 +97,17 @@ def with_lengths(recipe: Recipe, first: int, refine: int, arguments: argparse.Na
 
 
 def gap_closed(table: dict[str, float]) -> float:
-    """How much of the way from the lower to the upper bound VMT + DIRT-T went."""
+    """The share of the gap between the lower and the upper bound that VMT + DIRT-T closes."""
     low, high = table["source only"], table["trained on target labels"]
     return (table["VMT + DIRT-T"] - low) / (high - low) if high > low else 0.0
 
 
-def what_came_of_it(table: dict[str, float], iterations: int) -> str:
-    """A sentence that is true after few iterations, too, when the bounds are none yet."""
+def comparison(table: dict[str, float], iterations: int) -> str:
+    """How VMT + DIRT-T compares with the bounds, which a few iterations may not put in the usual order."""
     low, ours, high = table["source only"], table["VMT + DIRT-T"], table["trained on target labels"]
     unlabelled = "without a single label from the handwriting"
     if ours < low:
-        return "VMT + DIRT-T is worse than source only: it closed nothing of the gap."
+        return "VMT + DIRT-T is worse than source only: it closed none of the gap."
     if high <= low:
         return f"There is no gap to close: {iterations} iterations with target labels are no better than without."
     if ours > high:
@@ -94,6 +116,9 @@ def what_came_of_it(table: dict[str, float], iterations: int) -> str:
 
 
 def report(result: dict[str, Any]) -> str:
+    from vmt.runs.folder import CURVES, MODEL
+    from vmt.train.log import LOG
+
     rows = [f"  {name:<26}{100 * value:6.1f} %" for name, value in result["accuracy"].items()]
     out = result["run"]
     return "\n".join(
@@ -101,10 +126,10 @@ def report(result: dict[str, Any]) -> str:
             "",
             f"Accuracy on held-out handwriting (seed {result['seed']}, {result['iterations']} iterations each):",
             *rows,
-            what_came_of_it(result["accuracy"], result["iterations"]),
+            comparison(result["accuracy"], result["iterations"]),
             *([f"Warning: {result['collapsed']}"] if result["collapsed"] else []),
             "",
-            f"See whether it worked: open {out}/{PAGE} in a browser; made by: vmt report {out} -o report.html",
+            f"See whether it worked: open {out}/{PAGE} in a browser (made by vmt report {out} -o report.html).",
             f"Curves: {out}/{CURVES}    model: {out}/vmt/{MODEL}    log: {out}/vmt/{LOG}",
             f"Use the model: vmt predict {out}/vmt PICTURE.png",
         ]
@@ -112,7 +137,7 @@ def report(result: dict[str, Any]) -> str:
 
 
 def free_folder(out: Path) -> Path:
-    """The folder asked for, or the next one beside it that is free: a run is never written over."""
+    """The folder asked for, or the next one beside it that is free: no run is overwritten."""
     folder, n = out, 2
     while folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         folder, n = out.with_name(f"{out.name}-{n}"), n + 1

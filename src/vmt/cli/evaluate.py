@@ -1,27 +1,51 @@
 """``vmt evaluate``: the accuracy of a trained model."""
 
+from __future__ import annotations
+
 import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
-from vmt.data.files.own import labelling_remedy, read_own
-from vmt.data.files.stream import to_value_range
+from vmt.cli.options import add_device, add_json, add_net
 from vmt.errors import InputError
-from vmt.model import Model, load
-from vmt.names import FORMATS
-from vmt.runs.folder import RUN, read_run
-from vmt.runs.spec import load_data
+from vmt.formats import FORMATS
+
+if TYPE_CHECKING:
+    from vmt.model import Model
+
+EXAMPLES = """examples:
+  vmt evaluate runs/m2s                        on the target test set of its task
+  vmt evaluate runs/mine --test held-out/      on pictures in one subfolder per class
+  vmt evaluate model.safetensors --test table.csv --label species
+  vmt evaluate runs/m2s --test labelled.npz
+
+--test takes what vmt train takes as a source: folders, lists of pictures, tables, an .npz with x and y. Samples whose
+label is not known (an empty cell, -1, a subfolder "unlabelled") are left out.
+"""
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser("evaluate", help="accuracy of a trained model", epilog=EXAMPLES)
+    parser.add_argument("model", type=Path, help="a run's folder or a saved model")
+    parser.add_argument("--test", metavar="PATH", help="labelled samples (default: the target test set of the run)")
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="column of a table with the classes (default: the run's, or label)"
+    )
+    parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
+    add_net(parser)
+    add_device(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.model import load
+
     if arguments.model.suffix[1:] in FORMATS:
         raise InputError(
-            f"{arguments.model} is an exported file: evaluate the run or the saved model it was made from."
+            f"{arguments.model} is an exported model: evaluate the run or the saved model that it was made from."
         )
     model = load(arguments.model, arguments.net, arguments.device)
     if arguments.test is not None:
@@ -29,23 +53,31 @@ def run(arguments: argparse.Namespace) -> int:
         x, y, name = labelled(arguments.test, model, label)
     else:
         x, y, name = test_set(arguments.model, arguments.data)
-    judged = model.evaluate(x, y)
-    print(f"{judged.accuracy:.2%} of {judged.samples} samples of {name}")
-    for label, accuracy, share in zip(model.classes, judged.per_class or (), judged.predicted_share, strict=True):
+    found = model.evaluate(x, y)
+    print(f"{found.accuracy:.2%} of {found.samples} samples of {name}")
+    for label, accuracy, share in zip(model.classes, found.per_class or (), found.predicted_share, strict=True):
         shown = "no samples" if accuracy is None else f"{accuracy:7.2%}"
         print(f"  {label:<20} {shown:>10}   predicted for {share:.1%}")
     if arguments.json:
-        print(json.dumps({"classes": model.classes, **asdict(judged)}))
+        print(json.dumps({"classes": model.classes, **asdict(found)}))
     return 0
 
 
 def label_of(model: Path) -> str | None:
-    """The column with the classes that a run was trained with, where it was not the usual one."""
+    """The column of the classes that a run was trained with, if one was named."""
+    from vmt.runs.folder import RUN, read_run
+
     return read_run(model).data.label if (model / RUN).is_file() else None
 
 
 def labelled(path: str, model: Model, label: str | None) -> tuple[Any, Any, str]:
-    """Samples of one's own whose labels are known, as the model reads them."""
+    """Your own samples whose labels are known, as the model reads them."""
+    import numpy as np
+    import torch
+
+    from vmt.data.files.own import labelling_remedy, read_own
+    from vmt.data.files.stream import to_value_range
+
     preprocess = model.preprocess
     pictures: dict[str, Any] = (
         {"image_size": preprocess.size, "channels": preprocess.channels} if preprocess.size else {}
@@ -64,6 +96,9 @@ def labelled(path: str, model: Model, label: str | None) -> tuple[Any, Any, str]
 
 def test_set(folder: Path, data_folder: str | None) -> tuple[Any, Any, str]:
     """The target test set that a run was started with."""
+    from vmt.runs.folder import read_run
+    from vmt.runs.spec import load_data
+
     if not folder.is_dir():
         raise InputError(f"{folder} is a model file, which has no test set: give one with --test.")
     data = read_run(folder).data

@@ -1,28 +1,62 @@
 """``vmt export``: a trained model as one file for other programs."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
-from vmt.cli.predict import Tally, predictions
-from vmt.data.files.stream import InputSpec, SampleBatch, Unreadable, expand_inputs, stream_samples
-from vmt.data.preprocess import BYTES
+from vmt.cli.options import add_json, add_net
 from vmt.errors import InputError
-from vmt.export import Parity, export, input_of
-from vmt.model import Model, load
-from vmt.names import MOST_CHECKED, ONNX
-from vmt.runs.folder import RUN, read_run
-from vmt.runs.spec import load_data
+from vmt.formats import FORMATS, MOST_CHECKED, ONNX
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from vmt.export import Parity
+    from vmt.model import Model
+
+EXAMPLES = """examples:
+  vmt export runs/mine                                    writes runs/mine/model.onnx
+  vmt export runs/mine --format pt2 --out mine.pt2        for torch.export.load
+  vmt export runs/mine --check folder/                    compares on pictures that you choose
+  vmt export model.safetensors --check images.npz         on the array x of a file
+  vmt export runs/table --check table.csv                 on the rows of a table
+  vmt predict runs/mine/model.onnx picture.png            try it here; elsewhere, onnxruntime alone is enough
+
+The file takes samples as they are stored (images as bytes, N×H×W×C, any size; vectors as float32, N×F), preprocesses
+them itself and gives the probability of each class. Class names and a description of the input are in its metadata. It
+is written only if its probabilities equal the model's within 1e-4 on up to 1,000 samples of the run's target, or on the
+first 1,000 of --check, which are read as vmt predict reads them; samples that cannot be read are named and left out.
+"""
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser("export", help="a trained model as an ONNX or .pt2 file", epilog=EXAMPLES)
+    parser.add_argument("model", type=Path, help="a run's folder or a saved model")
+    parser.add_argument("--format", choices=FORMATS, help=f"default: as --out is named, or {ONNX}")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: model.FORMAT beside the saved model")
+    parser.add_argument(
+        "--check",
+        metavar="PATH",
+        help=f"input as for vmt predict, to compare on its first {MOST_CHECKED:,} samples",
+    )
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="column of --check's table that is not a feature (default: label)"
+    )
+    add_net(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.export import export
+    from vmt.model import load
+
     model = load(arguments.model, arguments.net, device="cpu")
     format, out = destination(arguments)
     samples, name = samples_to_check(arguments, model)
@@ -34,12 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def destination(arguments: argparse.Namespace) -> tuple[str, Path]:
-    """Format and file, each told from the other where only one is given."""
+    """Format and file; each follows from the other if only one is given."""
     out: Path | None = arguments.out
     named = out.suffix[1:] if out is not None else None
     format = arguments.format or named or ONNX
     if named is not None and named != format:
-        raise InputError(f"{out} does not end in .{format}: name the file so, or leave out --format.")
+        raise InputError(f"{out} does not end in .{format}: change its name, or leave out --format.")
     if out is None:
         folder = arguments.model if arguments.model.is_dir() else arguments.model.parent
         out = folder / f"model.{format}"
@@ -47,13 +81,16 @@ def destination(arguments: argparse.Namespace) -> tuple[str, Path]:
 
 
 def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, str]:
-    """Real samples where they can be had, and what they are."""
+    """Samples to compare on, real ones if possible, and their name."""
+    from vmt.runs.folder import RUN, read_run
+    from vmt.runs.spec import load_data
+
     if arguments.check is not None:
         return iter(first_samples(arguments.check, model, arguments.label)), arguments.check
     if (arguments.model / RUN).is_file():
         try:
             task = load_data(read_run(arguments.model).data)
-        except InputError:  # a model outlives its data, and is to be exported all the same
+        except InputError:  # a model can be exported although its data are gone
             return None, "random samples, as the run's data are not there"
         samples = task.target_test or task.target
         return as_stored(samples.x, model), samples.name
@@ -61,32 +98,41 @@ def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, 
 
 
 def first_samples(given: str, model: Model, label: str | None) -> list[NDArray[Any]]:
-    """What ``vmt predict`` would read first, as it reads it."""
-    reads, tally = InputSpec(model.preprocess, model.features, label), Tally(MOST_CHECKED)
+    """The first samples that ``vmt predict`` would read, as it reads them."""
+    from vmt.cli.predict import ReadCounts, predictions
+    from vmt.data.files.stream import InputSpec, SampleBatch, Unreadable, expand_inputs, stream_samples
+
+    reads, counts = InputSpec(model.preprocess, model.features, label), ReadCounts(MOST_CHECKED)
     parts: list[NDArray[Any]] = []
     for item in stream_samples(expand_inputs([given], reads), reads, sys.stdin.buffer):
-        left = MOST_CHECKED - tally.read
+        left = MOST_CHECKED - counts.read
         if isinstance(item, Unreadable):
-            tally.count(item)
+            counts.add(item)
         else:
             item = SampleBatch(item.files[:left], item.indices[:left], item.x[:left])
-            next(predictions(model, item))  # names the file of samples that do not suit the model, before the export
+            next(predictions(model, item))  # if samples do not suit the model, the error names their file
             parts.append(item.x)
-            tally.read += len(item.x)
-        if tally.read + len(tally.faults) >= MOST_CHECKED:
+            counts.read += len(item.x)
+        if counts.read + len(counts.faults) >= MOST_CHECKED:
             break
-    tally.close()
+    counts.close()
     if not parts:
-        raise InputError(f"{given} holds no samples to compare on: give other ones with --check.")
+        raise InputError(f"{given} has no samples to compare on: give others with --check.")
     return parts
 
 
 def as_stored(x: Tensor, model: Model) -> Tensor:
-    """A task's images are resized in floating point; a file that reads bytes gets them as a picture would hold them."""
+    """Images of a task are resized in floating point; a model that reads bytes gets them rounded, as in a picture."""
+    import torch
+
+    from vmt.data.preprocess import BYTES
+
     return x.round().to(torch.uint8) if model.preprocess.size and model.preprocess.values is BYTES else x
 
 
 def sentence(model: Model, out: Path, parity: Parity, name: str) -> str:
+    from vmt.export import input_of
+
     described = input_of(model.preprocess)
     if model.preprocess.size is None:
         reads = f"vectors (N, {described['features']})"

@@ -1,21 +1,25 @@
-"""The command ``vmt``."""
+"""The command ``vmt``: parse the arguments, run a command, and turn errors into a sentence and an exit code.
+
+Each command has a module, with its options at the top. PyTorch takes seconds to import, so nothing that imports it is
+imported before the options have been parsed: help and errors in the options come at once.
+"""
 
 import argparse
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
 import vmt
-from vmt.cli.help import Help
-from vmt.cli.later import INTERRUPTED
-from vmt.cli.parsers import bench, data, demo, evaluate, export, inspect, paper, predict, report, select, train
+from vmt.cli import bench, data, demo, evaluate, export, lists, paper, predict, report, select, train
+from vmt.cli.options import Help
 from vmt.errors import InputError, gave_up, perhaps, refused
-from vmt.train.progress import STDERR
 
 EXAMPLES = """examples:
   vmt demo                                    see it work: a small real task, a few minutes on a CPU
@@ -26,20 +30,21 @@ EXAMPLES = """examples:
   vmt predict RUN picture.png                 classes and probabilities as CSV
   vmt export RUN                              one file for other programs, in ONNX
 """
+INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaint is one sentence, and whose help fits the terminal."""
+    """An argument parser whose errors are one sentence, and whose help fits the terminal."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **{**more, "formatter_class": Help})
 
     def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
-        """Flags that a command does not know are refused by the command itself, which knows the ones that are near."""
+        """Refuse unknown options here: the parser of ``vmt`` could not suggest an option of the command."""
         known, unknown = super().parse_known_args(*arguments, **more)
-        if strange := next((one for one in unknown if one.startswith("-")), None):
-            flag = strange.split("=")[0].replace("_", "-")
-            self.error(f"there is no flag {strange}{perhaps(flag, self._option_string_actions)}")
+        if wrong := next((one for one in unknown if one.startswith("-")), None):
+            option = wrong.split("=")[0].replace("_", "-")
+            self.error(f"there is no option {wrong}{perhaps(option, self._option_string_actions)}")
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
@@ -55,57 +60,92 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for module in (demo, train, select, report, evaluate, predict, export, data, paper, bench, inspect):
-        module.add_commands(commands)
+    for module in (demo, train, select, report, evaluate, predict, export, data, paper, bench, lists):
+        module.add_command(commands)
     return parser
 
 
 def show_warning(
     others: Callable[..., None], message: Warning | str, category: type, filename: str, *rest: Any
 ) -> None:
-    """A warning of this package as a sentence, without the line of code that it comes from."""
+    """Show a warning of this package as a sentence, without the line of code that it comes from."""
     if Path(vmt.__file__).parent in Path(filename).parents:
-        print(f"vmt: {str(message).rstrip('.')}.", file=STDERR)
+        complain(f"{str(message).rstrip('.')}.")
     else:
         others(message, category, filename, *rest)
 
 
+def complain(sentence: str) -> None:
+    from vmt.train.progress import STDERR
+
+    print(f"vmt: {sentence}", file=STDERR)
+
+
 def open_closed_streams() -> None:
-    """Or a file of a run would be given the number of a stream that was closed (``2>&-``), and what libraries write to
-    that stream would end up in the file."""
+    """Replace streams that the shell closed (``2>&-``). Otherwise a file of a run would get the number of such a
+    stream, and what libraries write to the stream would end up in the file."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (until the process ends)
 
 
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """End the process at once when Ctrl-C is pressed during imports.
+
+    There is nothing to save yet, and a library may take the exception for a failure of its own. A handler that somebody
+    else has set stays.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        os.write(2, b"vmt: interrupted.\n")
+        os._exit(INTERRUPTED)
+
+    try:
+        signal.signal(signal.SIGINT, end)
+    except ValueError:  # only the main thread may set handlers
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; bad input ends in one sentence and exit code 2."""
+    """Run a command and return its exit code: 2 after bad input, with one sentence on stderr."""
     open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):
-        # Where output is not in Unicode, as on Windows when it goes to a file, a λ must not end a run.
+        # Where output is not Unicode, as in a file on Windows, a λ must not end a run.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         arguments = build_parser().parse_args(argv)
+        if getattr(arguments, "needs_torch", True):
+            with ended_by_ctrl_c():
+                import torch  # noqa: F401
         with warnings.catch_warnings():
             warnings.showwarning = partial(show_warning, warnings.showwarning)
             return int(arguments.run(arguments))
     except InputError as error:
-        print(f"vmt: {error}", file=STDERR)
+        complain(str(error))
         return 2
     except BrokenPipeError:
-        # The reader went away (`vmt predict … | head`): not an error, but stdout must not be flushed again.
+        # The reader has gone (`vmt predict … | head`). That is not an error, but stdout must not be flushed again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"vmt: {refused(error)}", file=STDERR)
+        complain(refused(error))
         return 2
     except RuntimeError as error:
         if (sentence := gave_up(error)) is None:
             raise
-        print(f"vmt: {sentence}", file=STDERR)
+        complain(sentence)
         return 1
     except KeyboardInterrupt:
-        print("vmt: interrupted.", file=STDERR)
+        complain("interrupted.")
         return INTERRUPTED
 
 

@@ -1,24 +1,130 @@
 """``vmt paper``: rebuild the tables and figures of the paper."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vmt.device import torch_device
-from vmt.disk import explain_write_errors, write_atomically
+from vmt.cli.options import add_device
 from vmt.errors import InputError, counted
 from vmt.paper.experiment import Job, Table, jobs_for
-from vmt.paper.pages import markdown, pages, rows_of
-from vmt.paper.queue import QueueOutcome, Workspace, run_queue, run_queue_in_workers, side_by_side
-from vmt.paper.results import is_done
-from vmt.paper.tables import TABLES, find_table
-from vmt.runs.folder import RUN
-from vmt.runs.spec import load_data
-from vmt.train.progress import STDERR
+from vmt.paper.tables import M2S, TABLES, find_table
+
+if TYPE_CHECKING:
+    from vmt.data.task import Task
+    from vmt.paper.queue import QueueOutcome, Workspace
+
+EXAMPLES = """examples:
+  vmt paper list                                        the tables; vmt paper list TABLE: its runs and their state
+  vmt paper run evaluation --data DATA --budget 30      fill the table for half an hour; the same command continues
+  vmt paper run priority --data DATA --phases 1         what matters most of all tables, first without DIRT-T
+  vmt paper run all --only '*vada*' --seeds 2,3 --data DATA
+  vmt paper run ten-runs --data DATA --at-once 3        three runs at a time on one GPU, under NVIDIA's MPS
+  vmt paper show evaluation                             ours beside the paper's; vmt paper show all --json
+  vmt paper figure tsne --data DATA                     from the models of the runs above
+
+A run that is finished is never run again; one that was interrupted continues with the settings it began
+with. Results are small files that hold recipe, seed, commit, hardware, the curve and the accuracy.
+"""
 
 GET_DATA = "vmt data download mnist svhn --data DATA fetches the sets of most of them"
+TITLE = "MNIST → SVHN"
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser("paper", help="rebuild the tables and figures of the paper", epilog=EXAMPLES)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    names = ", ".join([*TABLES, "all"])
+
+    listing = actions.add_parser("list", help="the tables, or the runs of one and their state")
+    listing.add_argument("table", nargs="?", help=f"one of {names}")
+    add_places(listing)
+    listing.set_defaults(run=list_tables)
+
+    running = actions.add_parser("run", help="fill a table")
+    running.add_argument("table", nargs="?", help=f"one of {names}")
+    running.add_argument("--data", help="folder of the official files")
+    running.add_argument(
+        "--budget", type=float, metavar="MINUTES", help="stop after this long; the same command continues"
+    )
+    running.add_argument("--only", metavar="PATTERN", help="only rows or runs whose name fits, for example '*vada*'")
+    running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="these seeds in place of the table's")
+    running.add_argument("--phases", type=int, metavar="N", help="only the first N phases: 1 leaves DIRT-T for later")
+    add_device(running)
+    running.add_argument(
+        "--evaluate-every", type=int, default=2500, help="iterations between evaluations (default: 2500)"
+    )
+    running.add_argument(
+        "--checkpoint-every", type=int, default=5000, help="iterations between checkpoints (default: 5000)"
+    )
+    running.add_argument(
+        "--at-once",
+        type=int,
+        default=1,
+        metavar="N",
+        help="runs at a time; on one GPU it pays under NVIDIA's MPS (default: 1)",
+    )
+    running.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_places(running)
+    running.set_defaults(run=run_table)
+
+    showing = actions.add_parser("show", help="ours beside the paper's")
+    showing.add_argument("table", nargs="?", help=f"one of {names}")
+    showing.add_argument("--json", action="store_true", help="print as JSON")
+    add_places(showing)
+    showing.set_defaults(run=show_table)
+
+    add_places(add_figure(actions))
+
+    paging = actions.add_parser("pages", help="write a page of documentation per table")
+    paging.add_argument("--out", type=Path, default=Path("docs/paper"), help="their folder (default: docs/paper)")
+    paging.add_argument("--check", action="store_true", help="only say which pages are not as they should be")
+    add_places(paging)
+    paging.set_defaults(run=write_pages)
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results", type=Path, default=Path("results"), help="result files (default: results)")
+    parser.add_argument("--runs", type=Path, default=Path("runs/paper"), help="run folders (default: runs/paper)")
+
+
+def numbers(text: str) -> list[int]:
+    """Seeds as a list with commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 0,1,2") from error
+
+
+def add_figure(actions: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "figure",
+        help="draw a figure of the paper",
+        description="The last hidden layer of four systems (tsne), gradient norms in between samples of VADA and VMT, "
+        "or the accuracy over time of VAT and VMT. The first two need the runs' models and --data, the third results.",
+    )
+    parser.add_argument("figure", choices=tuple(FIGURES), help="which one")
+    parser.add_argument("--data", help="folder of the official files")
+    parser.add_argument("--out", type=Path, help="its file; a .svg (or .pdf) and a .png (default: figures/FIGURE.svg)")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="test samples of a domain, or pairs; 0 takes all (default: what is done in minutes)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the runs (default: 0)")
+    parser.add_argument(
+        "--instance-norm",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="which runs (default: without for tsne, as in the paper, and with for gradient-norms)",
+    )
+    add_device(parser)
+    parser.set_defaults(run=draw_figure)
+    return parser
 
 
 def chosen(arguments: argparse.Namespace) -> Table:
@@ -34,17 +140,23 @@ def list_tables(arguments: argparse.Namespace) -> int:
             print(f"{name:<18} {table.title}: {size}")
         return 0
     for job in jobs_for(chosen(arguments).cells):
-        print(f"{stands(job, arguments):<12} {job.run:<58} {job.phase}")
+        print(f"{state_of(job, arguments):<12} {job.run:<58} {job.phase}")
     return 0
 
 
-def stands(job: Job, arguments: argparse.Namespace) -> str:
+def state_of(job: Job, arguments: argparse.Namespace) -> str:
+    from vmt.paper.results import is_done
+    from vmt.runs.folder import RUN
+
     if is_done(arguments.results, job):
         return "done"
     return "begun" if (arguments.runs / job.run / RUN).exists() else "missing"
 
 
 def run_table(arguments: argparse.Namespace) -> int:
+    from vmt.device import torch_device
+    from vmt.paper.queue import Workspace
+
     table = chosen(arguments)
     for name in ("phases", "at_once"):
         if (value := getattr(arguments, name)) is not None and value < 1:
@@ -61,37 +173,48 @@ def run_table(arguments: argparse.Namespace) -> int:
     }
     budget = None if arguments.budget is None else 60 * arguments.budget
     workspace = Workspace(arguments.data, arguments.results, arguments.runs, arguments.at_once)
-    filled = fill_queue(queue, workspace, budget, changes)
-    if filled.problems and not filled.done:
-        raise InputError(filled.problems[0])
+    outcome = fill_queue(queue, workspace, budget, changes)
+    if outcome.problems and not outcome.done:
+        raise InputError(outcome.problems[0])
     print_table(table, arguments)
-    for complaint in filled.problems:
-        to_stderr(f"vmt: {complaint}")
-    return 2 if filled.problems else 0
+    for problem in outcome.problems:
+        to_stderr(f"vmt: {problem}")
+    return 2 if outcome.problems else 0
 
 
 def fill_queue(queue: list[Job], workspace: Workspace, budget: float | None, changes: dict[str, Any]) -> QueueOutcome:
+    from vmt.device import torch_device
+    from vmt.paper.queue import run_queue, run_queue_in_workers, side_by_side
+    from vmt.runs.spec import load_data
+
     device = torch_device(changes["device"])
     on_gpu = device.type == "cuda"
     if workspace.at_once == 1 and not on_gpu:
         return run_queue(queue, load_data, workspace, budget, changes, to_stderr)
-    # By name: a worker that finds no GPU, after another has failed there, must not go on with its run on the CPU.
+    # By name, so that a worker that finds no GPU, because another worker made it fail, does not run on the CPU.
     changes = {**changes, "device": str(device)}
-    # A GPU that fails is lost to the process that uses it, so there it is always another one than this.
+    # A GPU that fails is lost to the process that uses it, so runs on a GPU are always in other processes.
     if on_gpu and workspace.at_once > 1 and not side_by_side():
-        to_stderr("NVIDIA's MPS does not run, so runs on one GPU take turns: nvidia-cuda-mps-control -d starts it.")
+        to_stderr(
+            "NVIDIA's MPS is not running, so runs on one GPU take turns: start it with nvidia-cuda-mps-control -d."
+        )
     return run_queue_in_workers(queue, load_data, workspace, budget, changes, to_stderr)
 
 
 def show_table(arguments: argparse.Namespace) -> int:
     table = chosen(arguments)
     if not any(arguments.results.glob("*.json")):
-        to_stderr(f"vmt: there is no result in {arguments.results}: vmt paper run {table.name} --data DATA makes them.")
+        to_stderr(
+            f"vmt: there are no results in {arguments.results}: make some with vmt paper run {table.name} --data DATA."
+        )
     print_table(table, arguments)
     return 0
 
 
 def write_pages(arguments: argparse.Namespace) -> int:
+    from vmt.disk import explain_write_errors, write_atomically
+    from vmt.paper.pages import pages
+
     out: Path = arguments.out
     link = os.path.relpath(arguments.results, out)
     made = pages(arguments.results, out, Path(link).as_posix())
@@ -110,6 +233,8 @@ def write_pages(arguments: argparse.Namespace) -> int:
 
 def print_table(table: Table, arguments: argparse.Namespace) -> None:
     """One table as a list of rows; all of them as a mapping of names to rows."""
+    from vmt.paper.pages import markdown, rows_of
+
     tables = list(TABLES.values()) if table.name == "all" else [table]
     if arguments.json:
         rows = {each.name: rows_of(each, arguments.results) for each in tables}
@@ -119,4 +244,104 @@ def print_table(table: Table, arguments: argparse.Namespace) -> None:
 
 
 def to_stderr(sentence: str) -> None:
+    from vmt.train.progress import STDERR
+
     print(sentence, file=STDERR, flush=True)
+
+
+def draw_figure(arguments: argparse.Namespace) -> int:
+    from vmt.paper.drawing import targets
+
+    out = arguments.out or Path("figures") / f"{arguments.figure}.svg"
+    targets(out)  # refuses a file name before anything is computed
+    draw, _ = FIGURES[arguments.figure]
+    for path in draw(arguments, out):
+        print(path)
+    return 0
+
+
+def tsne(arguments: argparse.Namespace, out: Path) -> list[Path]:
+    from vmt.paper.drawing import draw_clouds
+    from vmt.paper.figures import clouds, find_models, systems_of_tsne
+
+    with_norm = bool(arguments.instance_norm)
+    systems = systems_of_tsne(with_norm)
+    found = find_models(systems, arguments.runs, arguments.seed, arguments.device)
+    task = samples_of(arguments)
+    say_missing(found.missing)
+    drawn = clouds(found.models, task, samples(arguments), arguments.seed, to_stderr)
+    title = f"Last hidden layer on {TITLE} {norm_words(with_norm)} (t-SNE, test sets, seed {arguments.seed})"
+    return draw_clouds({system.label: drawn.get(system.label) for system in systems}, task.classes, title, out)
+
+
+def gradient_norms(arguments: argparse.Namespace, out: Path) -> list[Path]:
+    from vmt.disk import write_atomically
+    from vmt.paper.drawing import draw_norms
+    from vmt.paper.figures import find_models, norms, systems_of_norms
+    from vmt.runs.environment import environment
+
+    with_norm = arguments.instance_norm is not False
+    systems = systems_of_norms(with_norm)
+    found = find_models(systems, arguments.runs, arguments.seed, arguments.device)
+    task = samples_of(arguments)
+    say_missing(found.missing)
+    values = norms(found.models, task, samples(arguments), to_stderr)
+    for label, each in values.items():
+        print(f"{label}: mean gradient norm {each['mean'][5]:.4g} at λ = 0.5, {each['mean'][-1]:.4g} at the samples")
+    title = f"Gradient norms in between samples\n{TITLE} {norm_words(with_norm)}, seed {arguments.seed}"
+    paths = draw_norms({system.label: values.get(system.label) for system in systems}, title, out)
+    about = {"figure": arguments.figure, "seed": arguments.seed, "instance_norm": with_norm, "norms": values}
+    beside = out.with_suffix(".json")
+    write_atomically(beside, json.dumps({**about, "environment": environment()}).encode())
+    return [*paths, beside]
+
+
+def accuracy_over_time(arguments: argparse.Namespace, out: Path) -> list[Path]:
+    from vmt.paper.drawing import draw_over_time
+    from vmt.paper.figures import SYSTEMS_OVER_TIME, curves
+
+    if arguments.instance_norm is False:
+        raise InputError("accuracy-over-time shows runs with instance norm: leave out --no-instance-norm.")
+    found, missing = curves(SYSTEMS_OVER_TIME, arguments.results)
+    say_missing(missing)
+    return draw_over_time(found, f"Accuracy over time, {TITLE} {norm_words(True)}", out)
+
+
+def samples_of(arguments: argparse.Namespace) -> Task:
+    from vmt.runs.spec import DataSpec, load_data
+
+    if arguments.data is None:
+        raise InputError(
+            f"the figure {arguments.figure} needs MNIST and SVHN: give their folder with --data (vmt data download "
+            "mnist svhn --data DATA fetches them)."
+        )
+    return load_data(DataSpec(M2S, arguments.data))
+
+
+def samples(arguments: argparse.Namespace) -> int:
+    from vmt.device import torch_device
+
+    if arguments.samples is None:
+        _, (on_cpu, on_gpu) = FIGURES[arguments.figure]
+        return on_cpu if torch_device(arguments.device).type == "cpu" else on_gpu
+    if arguments.samples < 0:
+        raise InputError(f"--samples {arguments.samples}: give a number of samples, or 0 for all.")
+    return int(arguments.samples)
+
+
+def norm_words(instance_norm: bool) -> str:
+    return "with instance norm" if instance_norm else "without instance norm"
+
+
+def say_missing(missing: dict[str, str]) -> None:
+    for sentence in missing.values():
+        to_stderr(f"missing: {sentence}")
+
+
+# For each figure, the function that draws it, and the number of samples of each test set, or of pairs, that take a few
+# minutes on a CPU and on a GPU.
+FIGURES = {
+    "tsne": (tsne, (500, 500)),
+    "gradient-norms": (gradient_norms, (50, 2000)),
+    "accuracy-over-time": (accuracy_over_time, (0, 0)),
+}

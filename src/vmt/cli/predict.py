@@ -1,4 +1,6 @@
-"""``vmt predict``: classes and probabilities of whatever there is, written as they come."""
+"""``vmt predict``: classes and probabilities of samples, written batch by batch."""
+
+from __future__ import annotations
 
 import argparse
 import csv
@@ -9,76 +11,125 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from vmt.cli.options import add_device, add_json, add_net
 from vmt.data.files.paths import FEW_UNREADABLE, PICTURE_SUFFIXES, UNREADABLE_SHARE
-from vmt.data.files.pictures import progress_bar
-from vmt.data.files.stream import STDIN, InputSpec, Item, SampleBatch, Unreadable, expand_inputs, stream_samples
-from vmt.disk import check_parent_folder
 from vmt.errors import InputError, few
-from vmt.export import Exported, open_model
-from vmt.model import Model
+
+if TYPE_CHECKING:
+    from vmt.data.files.stream import Item, SampleBatch, Unreadable
+    from vmt.export import Exported
+    from vmt.model import Model
 
 Row = tuple[str, int, str, list[float]]
+EXAMPLES = """examples:
+  vmt predict runs/mine picture.png photo.jpg             classes and probabilities as CSV
+  vmt predict runs/mine folder/ --out predictions.csv     every picture and NumPy file below a folder
+  vmt predict runs/mine images.npz --out predictions.jsonl
+  vmt predict model.onnx list.csv                         pictures that a CSV lists, by a file of vmt export
+  vmt predict model.safetensors table.csv                 the rows of a table
+  find . -name '*.jpg' | vmt predict runs/mine - | head   paths on standard input, one per line
+  cut -d, -f2-9 big.csv | vmt predict runs/table -        for a model of vectors, also the rows of a CSV
+
+A picture is one sample; an .npz file (key x), an .npy file and a table hold many. Files are read a batch at a time, so
+their number and size do not matter. Samples that cannot be read are named and left out; the command stops when
+they are more than 10 and more than 1 % of those so far. The columns of a table are found by name if both model and
+table have names, and must otherwise be in the order of the training.
+"""
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "predict", help="classes and probabilities of pictures, arrays and tables", epilog=EXAMPLES
+    )
+    parser.add_argument("model", type=Path, help="a run's folder, a saved model, or an .onnx or .pt2 file")
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="pictures, folders, lists of pictures (.csv), tables (.csv, .tsv, those as .gz, .parquet), .npz or .npy "
+        "files; - for stdin",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of to stdout")
+    parser.add_argument("--format", choices=tuple(WRITERS), help="default: as --out is named, or csv")
+    parser.add_argument("--label", metavar="COLUMN", help="column of a table that is not a feature (default: label)")
+    parser.add_argument(
+        "--max-unreadable",
+        metavar="N",
+        type=int,
+        help=f"stop after N unreadable samples (default: {FEW_UNREADABLE}, or {UNREADABLE_SHARE:.0%}% if more)",
+    )
+    add_net(parser)
+    add_device(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.data.files.stream import InputSpec, expand_inputs, stream_samples
+    from vmt.export import open_model
+
     model = open_model(arguments.model, arguments.device, arguments.net)
     reads = InputSpec(model.preprocess, model.features, arguments.label)
     inputs = expand_inputs(arguments.inputs, reads)
-    check_apart(arguments.out, [arguments.model, *inputs])
-    tally = Tally(arguments.max_unreadable)
+    check_not_an_input(arguments.out, [arguments.model, *inputs])
+    counts = ReadCounts(arguments.max_unreadable)
     with bar(inputs, shown=arguments.out is not None or not sys.stdout.isatty()) as progress:
-        batches = predicted(model, stream_samples(inputs, reads, sys.stdin.buffer), tally, progress)
-        first = next(batches, [])  # before --out is opened: what is there already outlives input that is refused
+        batches = predicted(model, stream_samples(inputs, reads, sys.stdin.buffer), counts, progress)
+        first = next(
+            batches, []
+        )  # before --out is opened, so that input that is refused leaves an existing file as it is
         if not first:
-            tally.close()
+            counts.close()
         with output(arguments.out) as file:
             write = WRITERS[arguments.format or format_of(arguments.out)](file, model.classes)
             for rows in chain([first], batches):
                 write(rows)
-    tally.close()
+    counts.close()
     if arguments.json:
         out = arguments.out and str(arguments.out)
-        print(json.dumps({"samples": tally.read, "unreadable": len(tally.faults), "out": out}))
+        print(json.dumps({"samples": counts.read, "unreadable": len(counts.faults), "out": out}))
     return 0
 
 
-def predicted(model: Model | Exported, items: Iterator[Item], tally: "Tally", progress: Any) -> Iterator[list[Row]]:
-    """The rows of each batch that can be read; faults are counted."""
+def predicted(model: Model | Exported, items: Iterator[Item], counts: ReadCounts, progress: Any) -> Iterator[list[Row]]:
+    """The rows of each batch that can be read. Samples that cannot be read are counted."""
+    from vmt.data.files.stream import Unreadable
+
     for item in items:
         if isinstance(item, Unreadable):
-            tally.count(item)
+            counts.add(item)
             continue
         yield list(predictions(model, item))
-        tally.read += len(item.files)
+        counts.read += len(item.files)
         progress.update(len(item.files))
 
 
-def predictions(model: Model | Exported, chunk: SampleBatch) -> Iterator[Row]:
-    """Where a sample came from, its class, the probability of every class."""
+def predictions(model: Model | Exported, batch: SampleBatch) -> Iterator[Row]:
+    """The file and index of each sample, its class, and the probability of every class."""
     try:
-        probabilities = model.predict_proba(chunk.x)
+        probabilities = model.predict_proba(batch.x)
     except InputError as error:
-        raise InputError(f"{chunk.files[0]}: {error}") from error
-    for name, index, row in zip(chunk.files, chunk.indices, probabilities, strict=True):
+        raise InputError(f"{batch.files[0]}: {error}") from error
+    for name, index, row in zip(batch.files, batch.indices, probabilities, strict=True):
         yield name, index, model.classes[int(row.argmax())], [float(p) for p in row]
 
 
 @dataclass
-class Tally:
-    """How many samples could be read, and which could not; stops when the latter are too many."""
+class ReadCounts:
+    """How many samples were read, and which cannot be read. Too many of the latter raise an :class:`InputError`."""
 
     most: int | None
     read: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def count(self, fault: Unreadable) -> None:
+    def add(self, fault: Unreadable) -> None:
         self.faults.append(f"{fault.file} ({fault.reason})")
         bad = len(self.faults)
         allowed = self.most if self.most is not None else max(FEW_UNREADABLE, UNREADABLE_SHARE * (self.read + bad))
         if bad > allowed:
-            written = "; what was predicted before is written" if self.read else ""
+            written = "; the predictions before that are written" if self.read else ""
             raise InputError(
                 f"{bad} samples cannot be read: {few(self.faults)}; repair or remove them, or allow more with "
                 f"--max-unreadable{written}."
@@ -87,7 +138,9 @@ class Tally:
     def close(self) -> None:
         bad = len(self.faults)
         if bad and not self.read:
-            raise InputError(f"nothing of the input can be read: {few(self.faults)}; give pictures or NumPy files.")
+            raise InputError(
+                f"none of the input can be read: {few(self.faults)}; give pictures, tables or NumPy files."
+            )
         if bad:
             what = f"{bad} of {self.read + bad} samples cannot be read and are left out"
             print(f"{what}: {few(self.faults, FEW_UNREADABLE)}", file=sys.stderr)
@@ -122,13 +175,16 @@ def format_of(out: Path | None) -> str:
     return "jsonl" if out is not None and out.suffix.lower() in (".jsonl", ".ndjson", ".json") else "csv"
 
 
-def check_apart(out: Path | None, read: Sequence[Path | str]) -> None:
-    """Nothing that is to be read may be written over; a folder may hold the predictions of the last time."""
+def check_not_an_input(out: Path | None, read: Sequence[Path | str]) -> None:
+    """Refuse to overwrite an input. A folder of inputs may hold the predictions of an earlier run."""
+    from vmt.data.files.stream import STDIN
+    from vmt.disk import check_parent_folder
+
     if out is None:
         return
     check_parent_folder(out)
     if out.exists() and any(one != STDIN and out.samefile(one) for one in read):
-        raise InputError(f"{out} is among what is to be read: choose another --out, or move it away.")
+        raise InputError(f"{out} is one of the inputs: choose another --out, or move it away.")
 
 
 @contextmanager
@@ -144,6 +200,9 @@ def output(path: Path | None) -> Iterator[TextIO]:
 
 
 def bar(inputs: Sequence[Path | str], shown: bool) -> Any:
-    """Progress on stderr, with an end in sight where every input is one picture."""
+    """Progress on stderr, with a total if every input is one picture."""
+    from vmt.data.files.pictures import progress_bar
+    from vmt.data.files.stream import STDIN
+
     pictures = all(one != STDIN and Path(one).suffix.lower() in PICTURE_SUFFIXES for one in inputs)
     return progress_bar(len(inputs) if pictures else None, "predicting", "samples", shown)

@@ -6,13 +6,43 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from vmt.disk import check_parent_folder, write_atomically
+from vmt.cli.options import add_device, add_json
 from vmt.errors import InputError
-from vmt.report import Options, gather, render
-from vmt.report.page import GENERATOR
-from vmt.runs.spec import load_data
+
+EXAMPLES = """examples:
+  vmt report runs/m2s                                 one run, to report.html
+  vmt report runs/demo -o demo.html                   all runs in a folder, side by side
+  vmt report runs/lower runs/mine-0 runs/mine-1       with a source_only run among them: did adaptation help?
+  vmt report runs/m2s --data DATA --map pca           the data have moved; a quicker map
+
+The page is one file that loads nothing: open it in any browser, offline, or send it to somebody. It holds small copies
+of some of the samples. Nothing in the run folders is changed.
+"""
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser("report", help="one page that shows whether a run worked", epilog=EXAMPLES)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or a folder of runs")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("report.html"), help="the page to write (default: report.html)"
+    )
+    parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
+    parser.add_argument(
+        "--map", choices=("tsne", "pca", "none"), default="tsne", help="how features are projected to a plane"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=10_000, metavar="N", help="target samples to look at (default: 10000)"
+    )
+    parser.add_argument(
+        "--net",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="package.module:function, for runs with a network of your own; may be given several times",
+    )
+    add_device(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_report(runs: list[Path], out: Path, **options: Any) -> dict[str, Any]:
-    """Gather, render, write; returns what was gathered."""
+    """Gather, render and write a page; return what was gathered."""
+    from vmt.disk import write_atomically
+    from vmt.report import Options, gather, render
+    from vmt.runs.spec import load_data
+
     with Bar() as bar:
         data = gather(runs, load_data, Options(**options), bar)
     write_atomically(out, render(data).encode())
@@ -42,7 +76,10 @@ def write_report(runs: list[Path], out: Path, **options: Any) -> dict[str, Any]:
 
 
 def check_free(out: Path) -> None:
-    """A report may be made anew; no other file is written over."""
+    """Only a report may be overwritten."""
+    from vmt.disk import check_parent_folder
+    from vmt.report.page import GENERATOR
+
     if out.is_dir():
         raise InputError(f"{out} is a folder: give -o the name of a file, for example {out / 'report.html'}.")
     check_parent_folder(out)
@@ -54,7 +91,7 @@ def check_free(out: Path) -> None:
 
 
 class Bar:
-    """A bar on stderr for each thing that takes time; nothing where stderr is not a terminal."""
+    """A bar on stderr for each part of the work; nothing if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self.bar: Any = None
@@ -67,6 +104,8 @@ class Bar:
             self.bar.close()
 
     def start(self, what: str, total: int) -> None:
+        from tqdm import tqdm
+
         self.__exit__()
         self.bar = tqdm(total=total, desc=what, leave=False, disable=not sys.stderr.isatty(), dynamic_ncols=True)
 

@@ -1,30 +1,48 @@
-"""``vmt select``: which run, when there are no target labels?"""
+"""``vmt select``: rank runs without target labels."""
+
+from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any
 
-from vmt.cli.columns import Column, across, filled, fitted, shortened, terminal_width
 from vmt.errors import InputError, few
-from vmt.runs.ranking import (
-    History,
-    ScoredModel,
-    agreement,
-    candidates,
-    incomparable,
-    ranked,
-    read_history,
-    validators_of,
-    warnings,
-)
-from vmt.runs.record import find_runs
-from vmt.validators.registry import VALIDATORS, check_name
+from vmt.validators.registry import DEFAULT, VALIDATORS, check_name
+
+if TYPE_CHECKING:
+    from vmt.runs.ranking import History, ScoredModel
+
+EXAMPLES = """examples:
+  vmt select runs/a runs/b runs/c          rank three runs without target labels
+  vmt select runs                          all runs in a folder
+  vmt select runs --by mixval --all        by another validator, with all the others
+  vmt select runs/a --history              how the validators moved during one run
+  vmt select runs --json
+
+Validators (higher is better for all; docs/choosing.md explains them):
+""" + "\n".join(f"  {name:<16} {validator.text}" for name, validator in VALIDATORS.items())
+GAP = "  "
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser("select", help="rank runs without target labels", epilog=EXAMPLES)
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder, or a folder of runs")
+    parser.add_argument("--by", metavar="VALIDATOR", default=DEFAULT, help=f"what to rank by (default: {DEFAULT})")
+    parser.add_argument("--all", action="store_true", help="show every validator, and how well they agree")
+    parser.add_argument("--history", action="store_true", help="show every evaluation of every run")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.runs.ranking import agreement, candidates, incomparable, ranked, warnings
+    from vmt.runs.record import find_runs
+
     by = check_name(arguments.by)
     histories, left_out = read_all(find_runs(arguments.runs))
     check_known(by, histories)
@@ -44,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n" + ranking(order, by, width, arguments.all))
     if any(model.accuracy is not None for model in order):
         print()
-        say("* measured with target labels, which these runs happen to have; not used for the ranking.", width)
+        say("* measured with target labels, which these runs have; not used for the ranking.", width)
     for history in histories if arguments.history else ():
         print(f"\n{history.evaluations[0].run} over time:\n\n" + over_time(history.evaluations, by, width))
     print()
@@ -53,17 +71,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.all:
         say_how_they_agree(agree, width)
     else:
-        say("--all shows the other validators, and how far they agree.", width)
+        say("--all shows the other validators, and how well they agree.", width)
     return 0
 
 
 def say_how_they_agree(agree: dict[str, Any], width: int) -> None:
     print()
     if agree["enough"]:
-        say(f"How the validators agree: rank correlations over {agree['over']}.", width)
+        say(f"How well the validators agree: rank correlations over {agree['over']}.", width)
         print("\n" + matrix(agree, width))
     else:
-        say(f"How the validators agree cannot be said from {agree['over']}.", width)
+        say(f"How well the validators agree cannot be told from {agree['over']}.", width)
 
 
 def say(sentence: str, width: int) -> None:
@@ -72,7 +90,9 @@ def say(sentence: str, width: int) -> None:
 
 
 def read_all(folders: Iterable[Path]) -> tuple[list[History], list[str]]:
-    """The runs among some folders, and a sentence about each that is none: runs/* may well hold others."""
+    """The runs among some folders, and a sentence about each other folder: runs/* may well match some."""
+    from vmt.runs.ranking import read_history
+
     histories, left_out = [], []
     for folder in folders:
         try:
@@ -85,15 +105,16 @@ def read_all(folders: Iterable[Path]) -> tuple[list[History], list[str]]:
 
 
 def check_known(by: str, histories: Sequence[History]) -> None:
-    """Refuse to rank by what no run has, and say what there is."""
+    """Refuse to rank by a validator that no run has, and name those that the runs have."""
+    from vmt.runs.ranking import validators_of
+
     known = validators_of([model for history in histories for model in history.evaluations])
     if by not in known:
-        raise InputError(f"no evaluation of these runs has {by}: choose with --by one of {', '.join(known)}.")
+        raise InputError(f"no evaluation of these runs has {by}: choose one of {', '.join(known)} with --by.")
 
 
 def ranking(models: Sequence[ScoredModel], by: str, width: int, others: bool) -> str:
-    """One line for each model: where it is, the score that ranks, what speaks against it, and the other scores if
-    asked for."""
+    """One line for each model: its run, the score that ranks it, its alarm and, if asked for, the other scores."""
     place = Column("#", [str(place) for place in range(1, len(models) + 1)])
     rest = [steps(models), *ranked_by(models, by)]
     room = width - across([place, Column("", []), *rest])
@@ -111,7 +132,7 @@ def steps(models: Sequence[ScoredModel]) -> Column:
 
 
 def ranked_by(models: Sequence[ScoredModel], by: str) -> list[Column]:
-    """The score that ranks; alarms and, though it decides nothing, the accuracy where there are any."""
+    """The score that ranks; alarms if there are any; and the accuracy if it is known, although it decides nothing."""
     columns = [scores_of(models, by)]
     if any(model.alarm for model in models):
         columns.append(Column("alarm", ["yes" if model.alarm else "" for model in models]))
@@ -121,6 +142,8 @@ def ranked_by(models: Sequence[ScoredModel], by: str) -> list[Column]:
 
 
 def other_scores(models: Sequence[ScoredModel], by: str) -> list[Column]:
+    from vmt.runs.ranking import validators_of
+
     return [scores_of(models, name) for name in validators_of(models) if name != by]
 
 
@@ -129,12 +152,16 @@ def scores_of(models: Sequence[ScoredModel], name: str) -> Column:
 
 
 def advice(order: Sequence[ScoredModel], histories: Sequence[History], by: str) -> list[str]:
-    """What to do now."""
+    """What to do next."""
+    from vmt.runs.ranking import candidates, ranked
+
     first = order[0]
     said = [f"The first is {first.file}." if first.file else f"The first is {first.run}; its model is not saved yet."]
-    # Where scores are equal, what there is comes first.
-    bests = [(ranked([*candidates([h]), *h.evaluations], by)[0], h.evaluations[-1]) for h in histories]
-    lost = [best for best, last in bests if not best.file and best is not last and best.scores.get(by) is not None]
+    # Models that were kept come first, so that they win over equal scores.
+    best_and_last = [(ranked([*candidates([h]), *h.evaluations], by)[0], h.evaluations[-1]) for h in histories]
+    lost = [
+        best for best, last in best_and_last if not best.file and best is not last and best.scores.get(by) is not None
+    ]
     if lost:
         moments = few([f"{best.run} at iteration {best.step}" for best in lost])
         said.append(
@@ -145,7 +172,7 @@ def advice(order: Sequence[ScoredModel], histories: Sequence[History], by: str) 
 
 
 def matrix(agree: dict[str, Any], width: int) -> str:
-    """Validators against validators and, where it is known, the accuracy."""
+    """Validators against each other and, where it is known, the accuracy."""
     found, rows = agree["validators"], dict(agree["validators"])
     if agree["accuracy"] is not None:
         rows["target accuracy*"] = agree["accuracy"]
@@ -155,3 +182,56 @@ def matrix(agree: dict[str, Any], width: int) -> str:
 
 def number(value: float | None, digits: int = 4) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+# Tables of text that fit the terminal: columns that do not fit beside the others go below them.
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading with the cells below it. Numbers are aligned to the right, words to the left."""
+
+    head: str
+    cells: Sequence[str]
+    words: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.head, *self.cells)))
+
+    def lines(self) -> list[str]:
+        place = str.ljust if self.words else str.rjust
+        return [place(cell, self.width) for cell in (self.head, *self.cells)]
+
+
+def terminal_width() -> int:
+    """The width of the terminal; 80 in a file or a pipe."""
+    return get_terminal_size((80, 24)).columns
+
+
+def fitted(key: Column, columns: Sequence[Column], width: int) -> str:
+    """Columns side by side, in as many tables as the width requires. Each table begins with the key."""
+    tables: list[list[Column]] = [[key]]
+    for column in columns:
+        if len(tables[-1]) > 1 and across([*tables[-1], column]) > width:
+            tables.append([key])
+        tables[-1].append(column)
+    return "\n\n".join(side_by_side(table) for table in tables)
+
+
+def across(columns: Sequence[Column]) -> int:
+    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
+
+
+def side_by_side(columns: Sequence[Column]) -> str:
+    return "\n".join(GAP.join(cells).rstrip() for cells in zip(*(column.lines() for column in columns), strict=True))
+
+
+def shortened(text: str, room: int) -> str:
+    """The end of a path, which says most."""
+    return text if len(text) <= room else "…" + text[len(text) - max(room - 1, 1) :]
+
+
+def filled(sentence: str, width: int) -> str:
+    """Prose in lines of at most this width, with paths and flags kept whole."""
+    return textwrap.fill(sentence, width, break_long_words=False, break_on_hyphens=False)

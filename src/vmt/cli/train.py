@@ -1,32 +1,99 @@
 """``vmt train``: start a run, or resume one."""
 
+from __future__ import annotations
+
 import argparse
 import json
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vmt.cli.fields import given
-from vmt.cli.parsers.train import DIRT_T, SETTINGS
-from vmt.data.task import Task
+from vmt.cli.options import add_fields, add_json, field_helps, given, names_of
+from vmt.data.tasks import TASKS
 from vmt.errors import InputError
-from vmt.model import agreed
-from vmt.nets.factory import NetSpec, factory_name
-from vmt.runs.describe import choices, how_it_went, printer_of_notes
-from vmt.runs.folder import AS_A_VALUE, RunSpec, check_free, check_same_settings, read_run
-from vmt.runs.recipes import recipe_for
-from vmt.runs.run import Run, carry_out
-from vmt.runs.spec import DataSpec, load_data
+from vmt.methods.settings import DEFAULT_METHOD, METHODS, DirtTSettings, Settings
+from vmt.nets.registry import NETS
+from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
-from vmt.train.progress import STDOUT, Progress
 
-DATA = [field.name for field in fields(DataSpec)]
-CONFIG = [field.name for field in fields(Config)]
-METHOD = [*SETTINGS, *DIRT_T, "vat", "fresh_lambda", "method", "net", "instance_norm"]
+if TYPE_CHECKING:
+    from vmt.data.task import Task
+    from vmt.runs.folder import RunSpec
+
+EXAMPLES = """examples:
+  vmt train digits                                        the embedded task, no download
+  vmt train mnist-svhn --data DATA --out runs/m2s         VMT as in the paper, with instance norm
+  vmt train mnist-svhn --data DATA --dirt-t --seed 1      then DIRT-T, as in the paper
+  vmt train mnist-svhn --data DATA --method vada --no-instance-norm
+  vmt train --source labelled/ --target unlabelled/       folders of pictures, one subfolder per class
+  vmt train --source a.npz --target b.npz --iterations 5000
+  vmt train --source a/ --target b/ --net mine.nets:make  your own network: make(classes=…, shape=…)
+  vmt train --resume runs/m2s                             continue an interrupted run, to the same result
+
+DATA holds the official files, for example mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat; see vmt data --help.
+Your own data: a folder of pictures, a .csv of paths and labels, a table of numbers with a column of labels (.csv, .tsv,
+these as .gz, .parquet), an .npz with x and, for the source, y, or an .npy. The target needs no labels.
+"""
+DEFAULTS = "defaults come from the task's recipe; on your own data they are chosen by the kind of samples, and printed"
+METHOD = [*names_of(Settings, DirtTSettings), "method", "net", "instance_norm"]
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser("train", help="train a method on a task or on your own data", epilog=EXAMPLES)
+    parser.add_argument("task", nargs="?", help=f"one of {', '.join(TASKS)}; leave it out with --source and --target")
+    add_data(parser.add_argument_group("data"))
+    add_method(parser.add_argument_group("method", DEFAULTS))
+    add_fields(parser.add_argument_group("run"), Config)
+    parser.set_defaults(run=run)
+
+
+def add_data(group: argparse._ArgumentGroup) -> None:
+    unlike_others = ("image_size", "channels", "use_target_labels")
+    places = {"data": "DIR", "source": "PATH", "target": "PATH", "target_test": "PATH", "label": "COLUMN"}
+    add_fields(group, DataSpec, skip=("task", *unlike_others), **places)
+    texts = field_helps(DataSpec)
+    group.add_argument("--image-size", metavar="N", type=int, nargs="+", help=texts["image_size"])
+    group.add_argument("--channels", type=int, choices=(1, 3), help=texts["channels"])
+    group.add_argument(
+        "--use-target-labels",
+        metavar="WEIGHT",
+        type=float,
+        nargs="?",
+        const=1.0,
+        help="also train on the known labels of the target, with this weight (default: 1); without this option they "
+        "are only used to measure the accuracy",
+    )
+    group.add_argument("--no-cache", action="store_true", help="neither use nor keep decoded pictures")
+    group.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/TASK-METHOD-SEED)")
+    group.add_argument("--resume", metavar="RUN", type=Path, help="continue this run with the settings that it has")
+    add_json(group)
+
+
+def add_method(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD})")
+    group.add_argument("--dirt-t", action="store_true", default=None, help="refine with DIRT-T afterwards")
+    add_fields(group, Settings)
+    add_fields(group, DirtTSettings)
+    group.add_argument(
+        "--net",
+        help=f"one of {', '.join(NETS)}, package.module:function for your own network, or timm:name (default: the "
+        "recipe's)",
+    )
+    group.add_argument(
+        "--instance-norm",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="normalise each image at the input (default: yes for the paper's tasks and networks)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.nets.factory import factory_name
+    from vmt.runs.describe import how_it_went
+    from vmt.runs.run import Run, carry_out
+    from vmt.train.progress import STDOUT, Progress
+
     resuming = arguments.resume is not None
     arguments.net = arguments.net and (factory_name(arguments.net) or arguments.net)
     spec, task, out = resumed(arguments) if resuming else started(arguments)
@@ -40,13 +107,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
-    data = DataSpec(**given(arguments, DATA))
+    from vmt.runs.describe import choices
+    from vmt.runs.folder import RunSpec, check_free
+    from vmt.runs.recipes import recipe_for
+    from vmt.runs.spec import load_data
+    from vmt.train.progress import STDOUT
+
+    data = DataSpec(**given(arguments, names_of(DataSpec)))
     data.check()
     if arguments.out is not None:
         check_free(arguments.out)  # before the data are read, which may take minutes
     task = load_data(data, notes(arguments.method), not arguments.no_cache)
     recipe = recipe_for(data, task, given(arguments, METHOD), bool(arguments.dirt_t), arguments.device or "auto")
-    config = replace(recipe.config, **given(arguments, CONFIG))
+    config = replace(recipe.config, **given(arguments, names_of(Config)))
     recipe = replace(recipe, config=config, target_labels=data.use_target_labels)
     if data.task is None:
         print(*choices(recipe, task), sep="\n", file=STDOUT)
@@ -56,6 +129,11 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
 
 def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A run that was started before, with the settings it was started with."""
+    from vmt.model import agreed
+    from vmt.nets.factory import NetSpec
+    from vmt.runs.folder import AS_A_VALUE, check_same_settings, read_run
+    from vmt.runs.spec import load_data
+
     if arguments.out is not None:
         raise InputError("--out names a new run and --resume an old one: give one of them.")
     folder: Path = arguments.resume
@@ -65,13 +143,16 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
             f"the run in {folder} was started in Python with samples or a method that are in no file: resume it there, "
             f"with vmt.adapt(…, out={str(folder)!r}, resume=True)."
         )
-    check_same_settings(spec, given(arguments, [*DATA, *CONFIG, *METHOD, "dirt_t"]))
+    check_same_settings(spec, given(arguments, [*names_of(DataSpec, Config), *METHOD, "dirt_t"]))
     agreed(NetSpec(spec.recipe.net, (), 0), arguments.net, folder)
     return spec, load_data(spec.data, notes(spec.recipe.method), not arguments.no_cache), folder
 
 
 def notes(method: str | None) -> Any:
-    return printer_of_notes(method or "vmt", lambda note: print(note, file=STDOUT))
+    from vmt.runs.describe import printer_of_notes
+    from vmt.train.progress import STDOUT
+
+    return printer_of_notes(method or DEFAULT_METHOD, lambda note: print(note, file=STDOUT))
 
 
 def default_folder(spec: RunSpec) -> Path:

@@ -18,10 +18,10 @@ class Settings:
     """
 
     vat: bool | None = None
-    """Use virtual adversarial training, L_v."""
+    """Use virtual adversarial training, L_v; on by default."""
 
     fresh_lambda: bool | None = None
-    """Draw λ anew at every step, unlike the authors' program, which draws it once."""
+    """Draw λ anew at every step; on by default. The authors' program draws it once."""
 
     lambda_d: float | None = None
     """Weight of the domain-adversarial loss."""
@@ -51,7 +51,7 @@ class Settings:
     """Length ξ of VAT's first step; chosen from the network if not given."""
 
     lr: float | None = None
-    """Adam's learning rate."""
+    """Learning rate of Adam."""
 
     decay: float | None = None
     """Decay of the weight average."""

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmt.errors import InputError
-from vmt.runs.recipes import Recipe, paper, with_settings
+
+if TYPE_CHECKING:
+    from vmt.runs.recipes import Recipe
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,9 @@ class Experiment:
     def phases(self) -> tuple[str, ...]:
         return (self.method, "dirt_t") if self.dirt_t else (self.method,)
 
-    def recipe(self, seed: int) -> Recipe:
+    def recipe(self, seed: int) -> "Recipe":
+        from vmt.runs.recipes import paper, with_settings  # here: the command line lists the tables without PyTorch
+
         recipe = with_settings(paper(self.task, self.method, self.instance_norm, self.dirt_t), self.changes)
         return replace(recipe, config=replace(recipe.config, seed=seed))
 

@@ -23,13 +23,13 @@ class DataSpec:
     data: str | None = None
     """Folder of the task's official files."""
     source: str | None = None
-    """Your labelled source."""
+    """Your labelled source samples: a folder of pictures, a table or a NumPy file."""
     target: str | None = None
-    """Your target, of the same kind; it needs no labels."""
+    """Your target samples, in any of these forms; they need no labels."""
     target_test: str | None = None
     """Labelled target samples, to report the accuracy on."""
     label: str | None = None
-    """Column of a table that holds the classes."""
+    """Column of a table that holds the classes; it is called label if none is named."""
     image_size: list[int] | None = None
     """Height and width, or one side, that pictures are resized to."""
     channels: int | None = None

@@ -1,0 +1,51 @@
+"""``vmt methods`` and ``vmt tasks``: list the methods and the tasks."""
+
+import argparse
+import ast
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from vmt.data.tasks import TASKS
+from vmt.methods.settings import METHODS
+
+
+def add_command(commands: Any) -> None:
+    for name, run in (("methods", list_methods), ("tasks", list_tasks)):
+        parser = commands.add_parser(name, help=f"list the {name}", epilog=f"example:\n  vmt {name}")
+        parser.add_argument("--json", action="store_true", help="print as JSON")
+        parser.set_defaults(run=run, needs_torch=False)
+
+
+def list_methods(arguments: argparse.Namespace) -> int:
+    descriptions = first_lines("vmt.methods.systems")
+    if arguments.json:
+        print(json.dumps({name: descriptions[name] for name in METHODS}))
+        return 0
+    for name in METHODS:
+        print(f"{name:<12} {descriptions[name]}")
+    print(f"\nAfter any of them, --dirt-t: {descriptions['dirt_t']}")
+    return 0
+
+
+def list_tasks(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(
+            json.dumps({name: {"description": t.description, "needs_data": t.needs_data} for name, t in TASKS.items()})
+        )
+        return 0
+    for name, task in TASKS.items():
+        needs = "  (needs --data)" if task.needs_data else ""
+        print(f"{name:<12} {task.source} → {task.target}: {task.description}{needs}")
+    return 0
+
+
+def first_lines(module: str) -> dict[str, str]:
+    """The first line of each function's docstring, read from the source because importing it would import PyTorch."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    functions = [each for each in body if isinstance(each, ast.FunctionDef)]
+    return {each.name: (ast.get_docstring(each) or "").partition("\n")[0] for each in functions}
