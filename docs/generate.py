@@ -14,26 +14,22 @@ from pathlib import Path
 
 from vmt import methods
 from vmt.cli.main import build_parser
-from vmt.cli.train import DIRT_T, SETTINGS
+from vmt.cli.options import field_helps
 from vmt.methods.nodes import Adversarial, Batch, Mix, Node, Start, Tap, View
 from vmt.methods.nouns import Adam, Method, Update
+from vmt.methods.settings import DirtTSettings, PythonSettings, Settings
 from vmt.step.plan import Pass, plan
 
 DOCS = Path(__file__).parent
-SWITCHES = {
-    "vat": "use virtual adversarial training, L_v",
-    "fresh_lambda": "draw λ anew at every step; the authors' program does not",
-}
-PYTHON_ONLY = {
+FLAGS = {**field_helps(Settings), **field_helps(DirtTSettings)}
+MEANINGS = {
+    **FLAGS,
+    **field_helps(PythonSettings),
     "base": "the method that comes first",
-    "ceiling": "the squared distance ν beyond which the encoders are pushed apart no further",
-    "entropy": "minimise the entropy of target predictions, L_c",
-    "lambda_div": "weight of the diversity of the two encoders, on the source",
-    "lambda_p": "weight of the agreement of the two classifiers, on the target",
-    "statistics": "whose batches move the running statistics: source or target",
-    "tap": "where source and target are compared: features, hidden or logits",
-    "weight": "weight of the discrepancy",
+    "iterations": "length of the phase",
+    "optimiser": "Adam as TensorFlow has it; `lr` may be a schedule",
 }
+SWITCHES = ("vat", "fresh_lambda")
 NAMES = [*methods.METHODS, "dirt_t"]
 TAPS = ("features", "hidden", "logits")
 
@@ -43,7 +39,7 @@ def settings_table(name: str) -> str:
     rows = ["| argument | default | command line | meaning |", "|---|---|---|---|"]
     for argument, parameter in inspect.signature(getattr(methods, name)).parameters.items():
         default = "" if parameter.default is inspect.Parameter.empty else f"`{shown(parameter.default)}`"
-        rows.append(f"| `{argument}` | {default} | {flag_of(argument, name)} | {meaning_of(argument, name)} |")
+        rows.append(f"| `{argument}` | {default} | {flag_of(argument, name)} | {MEANINGS[argument]} |")
     return "\n".join(rows)
 
 
@@ -60,20 +56,8 @@ def flag_of(argument: str, method: str) -> str:
         return "`--method`, `--dirt-t`"
     if argument == "iterations" and method == "dirt_t":
         return "`--dirt-t-iterations`"
-    known = argument in SETTINGS or argument in DIRT_T or argument in SWITCHES
     flag = argument.replace("_", "-")
-    return f"`--no-{flag}`" if argument in SWITCHES else f"`--{flag}`" if known else "–"
-
-
-def meaning_of(argument: str, method: str) -> str:
-    if argument == "optimiser":
-        return "Adam as TensorFlow has it; `lr` may be a schedule"
-    if argument == "iterations":
-        return "length of the phase"
-    for known in (SETTINGS, DIRT_T):
-        if argument in known:
-            return known[argument][1]
-    return SWITCHES[argument] if argument in SWITCHES else PYTHON_ONLY[argument]
+    return f"`--no-{flag}`" if argument in SWITCHES else f"`--{flag}`" if argument in FLAGS else "–"
 
 
 def passes_table(name: str) -> str:

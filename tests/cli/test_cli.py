@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.own_data import vmt, write_blobs
-from vmt.cli.demo import what_came_of_it
+from vmt.cli.demo import comparison
 from vmt.cli.main import main
 from vmt.runs.environment import commit
 
@@ -165,7 +165,7 @@ def test_a_demo_in_small(tmp_path: Path) -> None:
 )
 def test_what_the_demo_says_is_true_after_few_iterations(low: float, ours: float, high: float, words: str) -> None:
     table = {"source only": low, "VMT": 0.5, "VMT + DIRT-T": ours, "trained on target labels": high}
-    assert words in what_came_of_it(table, 90)
+    assert words in comparison(table, 90)
 
 
 def test_output_that_is_not_in_unicode(monkeypatch: pytest.MonkeyPatch) -> None:

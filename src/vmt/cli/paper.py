@@ -42,7 +42,7 @@ def add_command(commands: Any) -> None:
     listing = actions.add_parser("list", help="the tables, or the runs of one and their state")
     listing.add_argument("table", nargs="?", help=f"one of {names}")
     add_places(listing)
-    listing.set_defaults(run=list_tables)
+    listing.set_defaults(run=list_tables, needs_torch=False)
 
     running = actions.add_parser("run", help="fill a table")
     running.add_argument("table", nargs="?", help=f"one of {names}")
