@@ -16,14 +16,14 @@ from pathlib import Path
 from vmt.data import Task, load_task
 from vmt.device import chosen_precision, torch_device
 from vmt.engine import make_engine
-from vmt.evaluate.accuracy import judge
+from vmt.evaluate.accuracy import evaluate
 from vmt.nets import cnn
 from vmt.runs.environment import environment
 from vmt.runs.recipes import paper, with_settings
 from vmt.step.context import make_context
 from vmt.step.state import build_state, predictor_of
 
-LOOK_EVERY = 2_500
+EVALUATE_EVERY = 2_500
 
 
 def curve(task: Task, seed: int, weights: int, warm_up: float, iterations: int, device: str) -> list[float]:
@@ -36,9 +36,9 @@ def curve(task: Task, seed: int, weights: int, warm_up: float, iterations: int, 
     context = make_context(task, method, state, seed=seed, batch_size=config.batch_size, bfloat16=bfloat16)
     engine = make_engine("auto", state, context, seed, method.iterations)
     seen = []
-    for done in range(0, iterations, LOOK_EVERY):
-        engine.run(method.phases[0], done, min(LOOK_EVERY, iterations - done), done)
-        found = judge(predictor_of(method, state), task.target_test, task.preprocess)
+    for done in range(0, iterations, EVALUATE_EVERY):
+        engine.run(method.phases[0], done, min(EVALUATE_EVERY, iterations - done), done)
+        found = evaluate(predictor_of(method, state), task.target_test, task.preprocess)
         seen.append(round(100 * found.accuracy, 2))
     return seen
 

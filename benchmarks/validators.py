@@ -129,7 +129,13 @@ def carry_out(number: int) -> dict[str, Any]:
         if "target" in r
     ]
     seconds = round(time.perf_counter() - started, 1)
-    return {**asked, "collapsed": outcome.notes.collapsed, "looks": looks, "seconds": seconds, "made": environment()}
+    return {
+        **asked,
+        "collapsed": outcome.loop_state.collapsed,
+        "looks": looks,
+        "seconds": seconds,
+        "made": environment(),
+    }
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -142,8 +142,8 @@ def adapt(
         # The loop stops cleanly on Ctrl-C and kill, but half a training must not pass for a whole one.
         how = "" if folder is None else f"; resume it with out={str(folder)!r}, resume=True"
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {run.method.iterations}{how}")
-    if outcome.notes.collapsed and not progress:  # otherwise the progress bar has said it
-        warnings.warn(outcome.notes.collapsed, stacklevel=2)
+    if outcome.loop_state.collapsed and not progress:  # otherwise the progress bar has said it
+        warnings.warn(outcome.loop_state.collapsed, stacklevel=2)
     return chosen_model(result, run.config.keep_best)
 
 

@@ -283,8 +283,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if not result.outcome.finished:
             # The loop stops cleanly on Ctrl-C, but half a fit must not pass for a whole one.
             raise KeyboardInterrupt
-        if result.outcome.notes.collapsed:
-            warnings.warn(result.outcome.notes.collapsed, ConvergenceWarning, stacklevel=3)
+        if result.outcome.loop_state.collapsed:
+            warnings.warn(result.outcome.loop_state.collapsed, ConvergenceWarning, stacklevel=3)
         self.n_iter_ = result.outcome.step
         return chosen_model(result, run.config.keep_best)
 

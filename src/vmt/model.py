@@ -25,7 +25,7 @@ from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import default_torch_settings, single_precision, torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError
-from vmt.evaluate.accuracy import Judgement, judge, logits_of
+from vmt.evaluate.accuracy import Evaluation, evaluate, logits_of
 from vmt.formats import FORMATS
 from vmt.nets.adapter import placed_on_device
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
@@ -80,12 +80,12 @@ class Model:
         result: NDArray[np.int64] = self.predict_proba(x).argmax(1)
         return result
 
-    def evaluate(self, x: Any, y: Any) -> Judgement:
+    def evaluate(self, x: Any, y: Any) -> Evaluation:
         """Accuracy, accuracy per class, shares of predicted classes and mean entropy on labelled samples.
 
         Labels are class numbers, or names of ``classes``.
         """
-        return judge(self.network, self._samples(x, y), self.preprocess)
+        return evaluate(self.network, self._samples(x, y), self.preprocess)
 
     def to(self, device: str | torch.device) -> "Model":
         self.network.to(device)

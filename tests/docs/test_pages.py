@@ -13,7 +13,7 @@ import torch
 import vmt
 from tests.documented import FENCE, PAGES, ROOT, blocks, small_task
 from tests.own_pictures import CLASSES, class_folders, heap
-from vmt.evaluate.accuracy import Judgement
+from vmt.evaluate.accuracy import Evaluation
 from vmt.train import Config
 from vmt.train.loop import train
 
@@ -99,4 +99,4 @@ def logged(name: str) -> set[str]:
 
 def test_the_page_of_all_methods_lists_what_an_evaluation_holds() -> None:
     figures = figures_in(ROOT / "docs" / "methods" / "index.md")
-    assert figures == [field.name for field in fields(Judgement)]
+    assert figures == [field.name for field in fields(Evaluation)]

@@ -145,8 +145,8 @@ def test_learns_and_goes_on_with_dirt_t(task: Task, name: str) -> None:
     method = methods.dirt_t(base, mix=None, radius=0.3, interval=20, iterations=40).with_decay(0.9)
     config = Config(batch_size=32, evaluate_every=50)
     outcome = train(task, method, lambda: mlp((6,), 3), config)
-    assert list(outcome.notes.phases) == [name, "dirt_t"]
-    assert outcome.notes.phases["dirt_t"]["accuracy"] > 0.9
+    assert list(outcome.loop_state.phases) == [name, "dirt_t"]
+    assert outcome.loop_state.phases["dirt_t"]["accuracy"] > 0.9
     assert outcome.records[-1]["source"]["accuracy"] > 0.9
 
 

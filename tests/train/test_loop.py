@@ -9,7 +9,7 @@ import torch
 from vmt import InputError, methods
 from vmt.data import Task
 from vmt.engine.metric_sums import STEPS, TOTAL, MetricSums
-from vmt.evaluate.accuracy import Judgement
+from vmt.evaluate.accuracy import Evaluation
 from vmt.methods.nouns import Adam
 from vmt.methods.schedules import Ramp
 from vmt.nets import mlp
@@ -22,24 +22,24 @@ SPREAD = (0.25, 0.25, 0.25, 0.25)
 PILED = (0.01, 0.01, 0.97, 0.01)
 
 
-def judged(share: tuple[float, ...], accuracy: float | None = None) -> Judgement:
-    return Judgement(100, accuracy, None, share, 0.1)
+def evaluation(share: tuple[float, ...], accuracy: float | None = None) -> Evaluation:
+    return Evaluation(100, accuracy, None, share, 0.1)
 
 
 @pytest.mark.parametrize(
     ("target", "source", "best", "largest", "late", "says"),
     [
-        (judged(SPREAD), judged(SPREAD, 0.9), 0.9, 0.25, True, None),
-        (judged(PILED), judged(SPREAD, 0.9), 0.9, 0.25, False, "97% of the target is predicted as class 2"),
-        (judged(PILED), judged(SPREAD, 0.2), 0.2, 0.25, False, None),  # has not learned yet
-        (judged(PILED), judged(SPREAD, 0.2), 0.2, 0.25, True, "class 2"),  # should have
-        (judged(PILED), judged(SPREAD, 0.9), 0.9, 0.95, True, None),  # one class rules the source as well
-        (judged(SPREAD), judged(SPREAD, 0.11), 0.98, 0.25, False, "source accuracy fell from 98.0% to 11.0%"),
-        (judged(SPREAD), None, 0.0, 0.25, True, None),
+        (evaluation(SPREAD), evaluation(SPREAD, 0.9), 0.9, 0.25, True, None),
+        (evaluation(PILED), evaluation(SPREAD, 0.9), 0.9, 0.25, False, "97% of the target is predicted as class 2"),
+        (evaluation(PILED), evaluation(SPREAD, 0.2), 0.2, 0.25, False, None),  # has not learned yet
+        (evaluation(PILED), evaluation(SPREAD, 0.2), 0.2, 0.25, True, "class 2"),  # should have
+        (evaluation(PILED), evaluation(SPREAD, 0.9), 0.9, 0.95, True, None),  # one class rules the source as well
+        (evaluation(SPREAD), evaluation(SPREAD, 0.11), 0.98, 0.25, False, "source accuracy fell from 98.0% to 11.0%"),
+        (evaluation(SPREAD), None, 0.0, 0.25, True, None),
     ],
 )
 def test_the_watch(
-    target: Judgement, source: Judgement | None, best: float, largest: float, late: bool, says: str | None
+    target: Evaluation, source: Evaluation | None, best: float, largest: float, late: bool, says: str | None
 ) -> None:
     sentence = collapse_in(target, source, best, largest, late)
     if says is None:
@@ -67,13 +67,13 @@ def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task, tmp_path: P
     flat = replace(task, target=replace(task.target, x=torch.zeros_like(task.target.x) + task.target.x[:1]))
     config = short(evaluate_every=100, stop_on_collapse=True)
     outcome = train(flat, method, lambda: mlp((6,), 4), config, tmp_path)
-    assert outcome.notes.collapsed is not None
-    assert "collapsed" in outcome.notes.collapsed
+    assert outcome.loop_state.collapsed is not None
+    assert "collapsed" in outcome.loop_state.collapsed
     assert not outcome.finished
     assert outcome.step < 1500
     # Gone on with, it stays what it was.
     again = train(flat, method, lambda: mlp((6,), 4), config, tmp_path, resume=True)
-    assert (again.step, again.notes, again.finished) == (outcome.step, outcome.notes, False)
+    assert (again.step, again.loop_state, again.finished) == (outcome.step, outcome.loop_state, False)
     weights = zip(outcome.network.parameters(), again.network.parameters(), strict=True)
     assert all(torch.equal(before, after) for before, after in weights)
     assert outcome.given_up
@@ -81,13 +81,13 @@ def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task, tmp_path: P
     # Interrupted while it is collapsed and was not to be stopped for it, it is to be gone on with, as any other.
     other = replace(config, stop_on_collapse=False)
     interrupted = train(flat, method, lambda: mlp((6,), 4), other, tmp_path, resume=True, budget=0.0)
-    assert interrupted.notes.collapsed is not None
+    assert interrupted.loop_state.collapsed is not None
     assert not interrupted.finished
     assert not interrupted.given_up
     # At the last look there is nothing left to stop.
     just_enough = method.with_iterations(outcome.step)
     ended = train(flat, just_enough, lambda: mlp((6,), 4), config)
-    assert ended.notes.collapsed is not None
+    assert ended.loop_state.collapsed is not None
     assert ended.finished
 
 
@@ -102,7 +102,7 @@ def test_a_phase_without_the_source_may_forget_it(task: Task) -> None:
     before, after = (record["source"]["accuracy"] for record in outcome.records if "target" in record)
     assert before > 0.7
     assert after < 0.5 * before
-    assert outcome.notes.collapsed is None
+    assert outcome.loop_state.collapsed is None
 
 
 def test_a_run_that_does_not_learn_the_source_says_so(task: Task) -> None:
@@ -112,17 +112,17 @@ def test_a_run_that_does_not_learn_the_source_says_so(task: Task) -> None:
     mislabelled = replace(task, source=replace(task.source, y=y), source_test=replace(task.source, y=y.flip(0)))
     method = methods.source_only(iterations=700)
     outcome = train(mislabelled, method, lambda: mlp((6,), 4), short(evaluate_every=350))
-    assert outcome.notes.collapsed is not None
-    assert "iteration 700 has learned nothing" in outcome.notes.collapsed
-    assert "labels belong to their samples" in outcome.notes.collapsed
-    assert train(task, method, lambda: mlp((6,), 4), short(evaluate_every=350)).notes.collapsed is None
+    assert outcome.loop_state.collapsed is not None
+    assert "iteration 700 has learned nothing" in outcome.loop_state.collapsed
+    assert "labels belong to their samples" in outcome.loop_state.collapsed
+    assert train(task, method, lambda: mlp((6,), 4), short(evaluate_every=350)).loop_state.collapsed is None
     # A phase without the source, as DIRT-T's, does not take it back.
     after = methods.target_only(iterations=100)
     mislabelled = replace(mislabelled, target=replace(task.source, name="target"))
     both = replace(method, phases=(*method.phases, *after.phases))
     again = train(mislabelled, both, lambda: mlp((6,), 4), short(evaluate_every=350))
     assert again.step == 800
-    assert again.notes.collapsed == outcome.notes.collapsed
+    assert again.loop_state.collapsed == outcome.loop_state.collapsed
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run(task: Task) -> None:

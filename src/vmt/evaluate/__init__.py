@@ -5,8 +5,12 @@ from typing import TYPE_CHECKING
 from vmt._imports import lazy
 
 if TYPE_CHECKING:
-    from vmt.evaluate.accuracy import Judgement
+    from vmt.evaluate.accuracy import Evaluation
 
-__all__ = ["Judgement"]
+__all__ = ["Evaluation"]
 
-__getattr__, __dir__ = lazy(__name__, {"Judgement": "vmt.evaluate.accuracy"})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {"Evaluation": "vmt.evaluate.accuracy"},
+    renamed={"Judgement": "vmt.evaluate.accuracy:Evaluation"},
+)

@@ -14,7 +14,7 @@ BATCH = 1000
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Evaluation:
     """Figures of one domain; the accuracies are None where there are no labels."""
 
     samples: int
@@ -50,7 +50,7 @@ def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
     return logits
 
 
-def judge(network: nn.Module, domain: Domain, preprocess: Preprocess) -> Judgement:
+def evaluate(network: nn.Module, domain: Domain, preprocess: Preprocess) -> Evaluation:
     """Evaluate a network on a domain."""
     logits = logits_of(network, domain.x, preprocess)
     classes = logits.shape[1]
@@ -59,10 +59,10 @@ def judge(network: nn.Module, domain: Domain, preprocess: Preprocess) -> Judgeme
     share = predicted.bincount(minlength=classes).double() / len(domain)
     entropy = float(-(log_p.exp() * log_p).sum(1).mean())
     if domain.y is None:
-        return Judgement(len(domain), None, None, tuple(share.tolist()), entropy)
+        return Evaluation(len(domain), None, None, tuple(share.tolist()), entropy)
     y = domain.y.to(predicted.device)
     right = (predicted == y).double()
     counts = y.bincount(minlength=classes)
     hits = torch.zeros(classes, dtype=torch.float64, device=y.device).index_add_(0, y, right)
     per_class = tuple(h / n if n else None for h, n in zip(hits.tolist(), counts.tolist(), strict=True))
-    return Judgement(len(domain), float(right.mean()), per_class, tuple(share.tolist()), entropy)
+    return Evaluation(len(domain), float(right.mean()), per_class, tuple(share.tolist()), entropy)

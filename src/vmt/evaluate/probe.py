@@ -38,7 +38,7 @@ class Probe:
     preprocess: Preprocess
     partner: Tensor
 
-    def look(self, network: Staged, student: Staged | None, by: str = "") -> dict[str, Any]:
+    def validate(self, network: Staged, student: Staged | None, by: str = "") -> dict[str, Any]:
         """The scores of the network that predicts, and whether it looks collapsed: what the log keeps of a look."""
         evidence = self.evidence(network, student)
         assert evidence.target is not None

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from vmt.errors import InputError
-from vmt.evaluate.accuracy import Judgement
+from vmt.evaluate.accuracy import Evaluation
 from vmt.methods.nouns import Method
 from vmt.runs.folder import RUN, SUMMARY, RunSpec, read_run
 from vmt.step.plan import trains_on
-from vmt.train.checkpoint import Notes
+from vmt.train.checkpoint import LoopState
 from vmt.train.collapse import Watch
 from vmt.train.log import LOG, is_real, read_log
 
@@ -144,12 +144,12 @@ def seen_collapse(run: RunRecord, largest_source_class: float | None, classes: S
     if run.built is None or not run.evaluations:
         return None
     largest = largest_source_class or 1 / max(2, len(run.last["target"]["predicted_share"]))
-    watch, notes, begin = Watch(run.built, largest, classes), Notes(), 0
+    watch, notes, begin = Watch(run.built, largest, classes), LoopState(), 0
     for phase in run.built.phases:
         for look in run.evaluations:
             if look.get("phase") == phase.name:
-                source = judgement(look["source"]) if look.get("source") else None
-                watch.look(notes, phase, begin, look["step"], judgement(look["target"]), source)
+                source = evaluation_from(look["source"]) if look.get("source") else None
+                watch.observe(notes, phase, begin, look["step"], evaluation_from(look["target"]), source)
         begin += phase.iterations
     return notes.collapsed
 
@@ -160,8 +160,8 @@ def on_source(run: RunRecord) -> bool:
     return all(trains_on(phase, "source") for phase in phases if phase.name == run.last.get("phase"))
 
 
-def judgement(values: Mapping[str, Any]) -> Judgement:
-    return Judgement(**{name: values.get(name) for name in Judgement.__dataclass_fields__})  # type: ignore[arg-type]
+def evaluation_from(values: Mapping[str, Any]) -> Evaluation:
+    return Evaluation(**{name: values.get(name) for name in Evaluation.__dataclass_fields__})  # type: ignore[arg-type]
 
 
 def names_of(runs: Sequence[RunRecord]) -> list[str]:

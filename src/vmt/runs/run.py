@@ -199,7 +199,7 @@ def _model(run: Run, network: Staged, about: dict[str, Any]) -> Model:
 
 def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]:
     """The figures of a run, for people and programs."""
-    state = outcome.notes
+    state = outcome.loop_state
     evaluations = [record for record in outcome.records if "target" in record]
     last = evaluations[-1] if evaluations else None
     return {

@@ -26,7 +26,7 @@ from vmt.errors import InputError
 
 
 @dataclass
-class Notes:
+class LoopState:
     """How a run has gone so far."""
 
     seconds: float = 0.0

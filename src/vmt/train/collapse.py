@@ -7,10 +7,10 @@ the accuracy on the *source* falls too. So it can be seen early and without targ
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from vmt.evaluate.accuracy import Judgement
+from vmt.evaluate.accuracy import Evaluation
 from vmt.methods.nouns import Method, Phase
 from vmt.step.plan import trains_on
-from vmt.train.checkpoint import Notes
+from vmt.train.checkpoint import LoopState
 
 # One class holding this much of the target when it holds far less of the labelled source.
 PILED = 0.8
@@ -34,8 +34,8 @@ class Watch:
     """The share of the largest class among the source's labels."""
     classes: Sequence[str] = ()
 
-    def look(
-        self, notes: Notes, phase: Phase, begin: int, step: int, target: Judgement, source: Judgement | None
+    def observe(
+        self, notes: LoopState, phase: Phase, begin: int, step: int, target: Evaluation, source: Evaluation | None
     ) -> str | None:
         """Note a look at an iteration of a phase that began at ``begin``; a sentence where it changes what is known."""
         accuracy = None if source is None else source.accuracy
@@ -60,14 +60,14 @@ class Watch:
         return changed
 
 
-def ended_collapsed(notes: Notes) -> bool:
+def ended_collapsed(notes: LoopState) -> bool:
     """Whether a phase has ended collapsed."""
     return any(ended["collapsed"] for ended in notes.phases.values())
 
 
 def collapse_in(
-    target: Judgement,
-    source: Judgement | None,
+    target: Evaluation,
+    source: Evaluation | None,
     best_source: float,
     source_share: float,
     late: bool,
@@ -97,7 +97,7 @@ def piled(share: float, source_share: float) -> bool:
     return share > PILED and share > 1.5 * source_share
 
 
-def unlearned(source: Judgement | None, source_share: float) -> str | None:
+def unlearned(source: Evaluation | None, source_share: float) -> str | None:
     """One sentence when a run is late and yet hardly better on held-out source samples than their largest class."""
     if source is None or source.accuracy is None or source_share > PILED or source.accuracy > 1.2 * source_share:
         return None

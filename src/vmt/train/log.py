@@ -155,15 +155,15 @@ def is_whole(record: Mapping[str, Any]) -> bool:
     source, scores = record.get("source", "missing"), record.get("validators", {})
     return (
         isinstance(record.get("phase"), str)
-        and is_judgement(record["target"])
-        and (source is None or is_judgement(source))
+        and is_evaluation(record["target"])
+        and (source is None or is_evaluation(source))
         and isinstance(scores, Mapping)
         and all(score is None or is_real(score) for score in scores.values())
         and ("validators" not in record or ("alarm" in record and is_real(record.get("validated"))))
     )
 
 
-def is_judgement(values: Any) -> bool:
+def is_evaluation(values: Any) -> bool:
     """Whether these are figures of a domain."""
     if not isinstance(values, Mapping) or "accuracy" not in values:
         return False

@@ -16,13 +16,13 @@ from vmt.data.task import Task
 from vmt.device import chosen_precision, cpu_threads, default_torch_settings, single_precision, torch_device
 from vmt.engine.engine import make_engine
 from vmt.errors import InputError
-from vmt.evaluate.accuracy import judge
+from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.probe import Best, make_probe, some, student_of
 from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.staged import Staged
 from vmt.step.context import make_context
 from vmt.step.state import State, build_state, predictor_of
-from vmt.train.checkpoint import Notes, checkpoints, load_latest, save_checkpoint
+from vmt.train.checkpoint import LoopState, checkpoints, load_latest, save_checkpoint
 from vmt.train.collapse import Watch
 from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
@@ -69,7 +69,7 @@ class Outcome:
 
     network: Staged
     records: list[dict[str, Any]]
-    notes: Notes
+    loop_state: LoopState
     step: int
     finished: bool
     """False when it was interrupted, or stopped because it collapsed."""
@@ -125,11 +125,11 @@ def train(
     bfloat16, why = chosen_precision(config.precision, device, task.source.is_images)
     context = make_context(task, method, state, seed=config.seed, batch_size=config.batch_size, bfloat16=bfloat16)
     engine = make_engine(config.engine, state, context, config.seed, method.iterations, progress.say)
-    log, notes, best = Log(out, config.tensorboard), Notes(), Best(config.keep_best)
+    log, notes, best = Log(out, config.tensorboard), LoopState(), Best(config.keep_best)
     if out is not None and resume and (found := load_latest(out / CHECKPOINTS)):
         tensors, saved, said = found
         state.restore_(engine.take_from(best.take_from(tensors)))
-        notes = Notes(**saved)
+        notes = LoopState(**saved)
         for sentence in said:
             progress.say(sentence)
     log.rewind(done := int(state.step))
@@ -142,17 +142,17 @@ def train(
     probe = make_probe(task, config.validate_samples)
     watch = Watch(method, largest_class(task.source), task.classes)
 
-    def look(phase: Phase, begin: int) -> None:
+    def observe(phase: Phase, begin: int) -> None:
         """Evaluate, log what was seen, and watch for collapse."""
         network = predictor_of(method, state)
-        target = judge(network, target_seen, task.preprocess)
-        source = judge(network, source_seen, task.preprocess) if source_seen is not None else None
+        target = evaluate(network, target_seen, task.preprocess)
+        source = evaluate(network, source_seen, task.preprocess) if source_seen is not None else None
         seen = {"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)}
         if probe is not None:
-            seen |= probe.look(network, student_of(method, state), config.keep_best)
+            seen |= probe.validate(network, student_of(method, state), config.keep_best)
             notes.best = best.consider(seen, network, notes.best)
         log.write(seen)
-        if sentence := watch.look(notes, phase, begin, done, target, source):
+        if sentence := watch.observe(notes, phase, begin, done, target, source):
             progress.say(sentence)
         progress.show(target=target.accuracy, source=None if source is None else source.accuracy)
 
@@ -190,7 +190,7 @@ def train(
                     refuse_nonsense(metrics, done, out)
                     log.write({"step": done, "phase": phase.name, **metrics})
                 if due(done, end, config.evaluate_every):
-                    look(phase, begin)
+                    observe(phase, begin)
                     if done == end and phase_ended is not None:
                         phase_ended(phase.name, predictor_of(method, state))
                 spent = time.perf_counter() - started
