@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from vmt.kernels import convolution as stem
 from vmt.kernels.convolution import by_weights
+from vmt.kernels.forward_call import call
 from vmt.kernels.instance_norm import NormaliseImages
 from vmt.kernels.launch import have_triton
-from vmt.kernels.norm_activate import After, NormaliseActivate, forget_seeds, reference
+from vmt.kernels.norm_activate import After, NormaliseActivate, reference
 from vmt.kernels.random_bits import multiples, random_bits_in_torch
 from vmt.nets import norm
 from vmt.nets.layers import ConvBlock, Dropout, GaussianNoise, Stage
@@ -40,7 +41,7 @@ def sizes(gpu: list[Any], interpreter: list[Any]) -> list[Any]:
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
-    forget_seeds()
+    call.seeds.clear()
 
 
 @pytest.fixture

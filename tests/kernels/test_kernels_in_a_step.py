@@ -17,13 +17,14 @@ from vmt.engine.compile import BY_WEIGHTS, fuse_weight_gradients, reached, trace
 from vmt.engine.metric_sums import MetricSums
 from vmt.kernels import launch
 from vmt.kernels.convolution import serves, serves_stem
+from vmt.kernels.forward_call import BatchStatistics
 from vmt.kernels.instance_norm import serves_images
 from vmt.kernels.launch import have_triton
 from vmt.kernels.norm_activate import fusable
 from vmt.methods.nouns import Method
 from vmt.nets import cnn, layers, norm
 from vmt.nets.layers import ConvBlock, Dropout, GaussianNoise, Stage
-from vmt.nets.norm import BatchNorm, move_running_statistics
+from vmt.nets.norm import move_running_statistics
 from vmt.step.context import StepContext
 from vmt.step.draws import SeededDraws
 from vmt.step.iteration import step
@@ -247,9 +248,8 @@ def test_a_layer_used_twice_moves_its_statistics_twice() -> None:
     """As a compiler sees it, which reads all tensors of one operation before it writes any."""
 
     def moved(mean: Tensor, var: Tensor) -> Tensor:
-        layer = BatchNorm(1, momentum=0.5)
-        layer.running_mean, layer.running_var = mean, var
-        move_running_statistics([(layer, torch.full((1, 1), value), torch.ones(1, 1)) for value in (2.0, 8.0)], (0,))
+        uses = [BatchStatistics(torch.full((1, 1), value), torch.ones(1, 1), mean, var, 0.5) for value in (2.0, 8.0)]
+        move_running_statistics(uses, (0,))
         return mean.clone()
 
     assert float(torch.func.functionalize(moved)(torch.zeros(1), torch.ones(1))) == 4.5

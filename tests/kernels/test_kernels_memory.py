@@ -18,9 +18,10 @@ from vmt.data.preprocess import Preprocess
 from vmt.kernels import convolution
 from vmt.kernels import convolution as stem
 from vmt.kernels import norm_activate as fused
+from vmt.kernels.forward_call import call
 from vmt.kernels.instance_norm import NormaliseImages
 from vmt.kernels.launch import have_triton
-from vmt.kernels.norm_activate import After, NormaliseActivate, forget_seeds
+from vmt.kernels.norm_activate import After, NormaliseActivate
 from vmt.step.draws import SeededDraws
 
 pytestmark = [
@@ -33,7 +34,7 @@ pytestmark = [
 @pytest.fixture
 def seen() -> Iterator[Seen]:
     torch.manual_seed(0)
-    forget_seeds()
+    call.seeds.clear()
     with as_on_cuda(), nothing_beyond() as seen:
         yield seen
 
@@ -147,7 +148,7 @@ def test_instance_norm(n: int, channels: int, size: tuple[int, int], layout: str
     for at, of_y in ((x, "expanded"), (x.detach(), "part")):
         y = NormaliseImages.apply(at, weight, bias, 1e-3)
         finite(y, *gradients(y, [weight, bias, *([x] if at is x else [])], of_y))
-    assert seen.launches == {"forward": 2, "backward": 2}
+    assert seen.launches == {"instance_forward": 2, "instance_backward": 2}
 
 
 def test_norms_with_one_scale_for_all_channels(seen: Seen) -> None:
@@ -183,7 +184,7 @@ def test_first_convolution(
         weight = weight.detach().requires_grad_()
         y = stem.Stem.apply(x, weight)
         finite(y, *gradients(y, [x, weight], "expanded"))
-    assert set(seen.launches) == {"forward", "spread", "collect", "by_weight", "add_parts_of"}
+    assert set(seen.launches) == {"stem_forward", "spread", "collect", "stem_by_weight", "add_parts_of"}
 
 
 CONVOLUTIONS = [(64, 64, (8, 8), (3, 1)), (16, 48, (5, 5), (1,)), (32, 16, (6, 10), (1, 7, 2)), (16, 32, (1, 1), (5,))]
@@ -229,11 +230,11 @@ def test_random_bits_and_zeros(n: int, seen: Seen) -> None:
 
 
 def test_step(seen: Seen) -> None:
-    """In bfloat16, through the kernels of every file but that of zeros."""
+    """In bfloat16, through kernels of every kind."""
     work = STEPS["source_only"](True)
     finite(*work.step().values(), *work.tensors().values())
-    of_each_file = {"random_bits", "by_weights", "by_weight", "backward_map", "backward"}
-    assert of_each_file <= set(seen.launches)
+    of_each_kind = {"random_bits", "by_weights", "stem_by_weight", "backward_map", "instance_backward"}
+    assert of_each_kind <= set(seen.launches)
 
 
 # What a captured graph reads.

@@ -4,7 +4,6 @@ Weights are converted once per update instead of once per pass. The gradient by 
 library's spends much of its time on preparing and adding up, and cannot do several convolutions in one launch.
 """
 
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vmt.kernels.forward_call import call
 from vmt.kernels.launch import MOST_VALUES, can_launch, early, have_triton
 
 GEOMETRY = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, not transposed, one group
@@ -25,34 +25,23 @@ PROGRAMS_PER_PROCESSOR = 2
 PARTS, COLUMNS = 8, 256
 
 
-class Copies(threading.local):
-    """Those that the step of this thread has made."""
-
-    def __init__(self) -> None:
-        self.copies: dict[int, Tensor] = {}
-        """The bfloat16 copy of a weight, by the identity of the weight."""
-
-
-copies_made = Copies()
-
-
 @contextmanager
 def bf16_weights(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Within this context, while weights do not change, :func:`convolve` finds their copies."""
+    """Copy the convolutions' weights to bfloat16 once, for all calls of :func:`convolve` inside.
+
+    The weights must not change inside.
+    """
     weights = {id(p): p.detach() for module in modules for p in module.parameters() if p.ndim == 4}
     copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights.values()]
     if copies:
         torch._foreach_copy_(copies, list(weights.values()))
-    before, copies_made.copies = copies_made.copies, dict(zip(weights, copies, strict=True))
-    try:
+    with call.changed(bf16_weights=dict(zip(weights, copies, strict=True))):
         yield
-    finally:
-        copies_made.copies = before
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """3×3 with padding 1, without bias."""
-    copy = copies_made.copies.get(id(weight))
+    copy = call.bf16_weights.get(id(weight))
     if copy is None:
         return torch.nn.functional.conv2d(x, weight, padding=1)
     y: Tensor = Convolution.apply(x.to(torch.bfloat16), weight, copy)  # type: ignore[no-untyped-call]

@@ -3,7 +3,6 @@
 On a CUDA device they are the Triton kernels of :mod:`vmt.kernels.triton_kernels`; :func:`reference` is the same in PyTorch.
 """
 
-import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vmt.kernels.forward_call import call
 from vmt.kernels.launch import MOST_PROGRAMS, can_launch, early, have_triton
 
 
@@ -216,28 +216,15 @@ def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, 
 SEEDS_AT_ONCE = 4
 
 
-class Drawn(threading.local):
-    """Seeds for the network call that this thread is in."""
-
-    def __init__(self) -> None:
-        self.left: list[tuple[Tensor, int]] = []
-        """They, and which of them are not yet used."""
-
-
-drawn = Drawn()
-
-
-def forget_seeds() -> None:
-    """At the start of a network call: what was drawn for another is not used for this one."""
-    drawn.left.clear()
-
-
 def next_seed(device: str) -> tuple[Tensor, int]:
-    """Seeds and which of them to take. Drawn a few at a time, and not taken apart: each of both is a launch."""
-    if not drawn.left:
+    """A tensor of seeds, and which of them to take.
+
+    Seeds are drawn a few at a time and stay in one tensor, because a draw is a launch and so is taking a tensor apart.
+    """
+    if not call.seeds:
         seeds = torch.ops.vmt.fresh_seeds(SEEDS_AT_ONCE, torch.device(device))
-        drawn.left.extend((seeds, which) for which in range(SEEDS_AT_ONCE))
-    return drawn.left.pop()
+        call.seeds.extend((seeds, which) for which in range(SEEDS_AT_ONCE))
+    return call.seeds.pop()
 
 
 @torch.library.custom_op("vmt::fresh_seeds", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))

@@ -5,7 +5,6 @@ be normalised with its own statistics, and only the clean target pass may move t
 into one batch is faster; :func:`passes` says where one ends and the next begins.
 """
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,52 +14,29 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vmt.errors import InputError
+from vmt.kernels.forward_call import BatchStatistics, call
 from vmt.kernels.instance_norm import NormaliseImages, serves_images
-from vmt.kernels.norm_activate import After, NormaliseActivate, forget_seeds, fusable
+from vmt.kernels.norm_activate import After, NormaliseActivate, fusable
 from vmt.losses import at_least_float32
-
-
-class Call(threading.local):
-    """What the forward call that this thread is in holds."""
-
-    def __init__(self) -> None:
-        self.sizes: tuple[int, ...] | None = None
-        """Of its passes; None outside of :func:`passes`: one pass that updates, like any other BatchNorm."""
-        self.updating: tuple[int, ...] = (0,)
-        """The passes that move running statistics."""
-        self.seen: list[tuple[BatchNorm, Tensor, Tensor]] = []
-        """Layers whose running statistics are yet to move, with the means and variances of all passes."""
-        self.together = False
-
-
-call = Call()
 
 
 @contextmanager
 def passes(sizes: tuple[int, ...], updating: tuple[int, ...]) -> Iterator[None]:
-    """Within this context a batch is a concatenation of passes of these sizes; those listed update statistics."""
-    before = call.sizes, call.updating, call.seen
-    call.sizes, call.updating, call.seen = sizes, updating, []
-    forget_seeds()
-    try:
+    """Inside, a batch is a concatenation of passes of these sizes; those in ``updating`` move running statistics."""
+    with call.changed(sizes=sizes, updating=updating, statistics=[], seeds=[]):
         yield
-        move_running_statistics(call.seen, updating)
-    finally:
-        call.sizes, call.updating, call.seen = before
-        forget_seeds()
+        move_running_statistics(call.statistics, updating)
 
 
 @contextmanager
 def normalised_together() -> Iterator[None]:
-    """Within this context the passes of a batch are normalised by one formula instead of one after the other.
+    """Inside, the passes of a batch are normalised by one formula instead of one after the other.
 
-    For compilers, which fuse the formula into its neighbours. Run as it stands, it is slower than separate calls.
+    This is meant for compilers, which fuse the formula with its neighbours. Without a compiler it is slower than
+    separate calls.
     """
-    before, call.together = call.together, True
-    try:
+    with call.changed(together=True):
         yield
-    finally:
-        call.together = before
 
 
 class BatchNorm(nn.Module):
@@ -123,7 +99,7 @@ class BatchNorm(nn.Module):
         every output, so it is added to the running mean alone."""
         groups = len(call.sizes or (len(x),))
         if call.sizes is None:
-            forget_seeds()  # those left from another call may be from before the generator was seeded anew
+            call.seeds.clear()  # what another call left may have been drawn before the generator was seeded again
         y: Tensor
         y, mean, var = NormaliseActivate.apply(x, self.weight, self.bias, groups, self.eps, after)  # type: ignore[no-untyped-call]
         if call.updating:
@@ -131,30 +107,33 @@ class BatchNorm(nn.Module):
         return y
 
     def saw(self, mean: Tensor, var: Tensor) -> None:
-        """Move the running statistics: at the end of :func:`passes`, all layers at once, or now."""
-        seen = (self, mean, var)
+        """Move the running statistics: of all layers at once at the end of :func:`passes`, or else now."""
+        seen = BatchStatistics(mean, var, self.running_mean, self.running_var, self.momentum)
         if call.sizes is None:
             move_running_statistics([seen], call.updating)
         else:
-            call.seen.append(seen)
+            call.statistics.append(seen)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, eps={self.eps}, momentum={self.momentum}"
 
 
 @torch.no_grad()
-def move_running_statistics(seen: list[tuple[BatchNorm, Tensor, Tensor]], updating: tuple[int, ...]) -> None:
-    """A few launches for all layers of a network, instead of two for each; a layer that was used twice moves twice."""
-    uses: dict[BatchNorm, int] = {}
-    rounds: dict[tuple[int, float], list[tuple[BatchNorm, Tensor, Tensor]]] = {}
+def move_running_statistics(seen: list[BatchStatistics], updating: tuple[int, ...]) -> None:
+    """Move those of all layers with a few launches instead of two for each layer.
+
+    A layer that is used twice moves twice: its second use is in a second round.
+    """
+    uses: dict[int, int] = {}
+    rounds: dict[tuple[int, float], list[BatchStatistics]] = {}
     for each in seen:
-        norm = each[0]
-        uses[norm] = uses.get(norm, 0) + 1
-        rounds.setdefault((uses[norm], norm.momentum), []).append(each)
+        layer = id(each.running_mean)
+        uses[layer] = uses.get(layer, 0) + 1
+        rounds.setdefault((uses[layer], each.momentum), []).append(each)
     for (_, momentum), alike in rounds.items():
-        running = [running for norm, _, _ in alike for running in (norm.running_mean, norm.running_var)]
+        running = [running for each in alike for running in (each.running_mean, each.running_var)]
         for i in updating:
-            batch = [values[i] for _, mean, var in alike for values in (mean, var)]
+            batch = [values[i] for each in alike for values in (each.mean, each.var)]
             torch._foreach_lerp_(running, batch, momentum)
 
 
