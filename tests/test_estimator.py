@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import vmt
 from vmt import VMTClassifier
 from vmt.methods.schedules import WarmUp
-from vmt.runs.recipes import defaults_for
+from vmt.runs.recipes import defaults_for, with_settings
 
 # A high learning rate makes up for few iterations.
 FAST = VMTClassifier(iterations=60, batch_size=32, lr=1e-2, device="cpu")
@@ -60,7 +60,7 @@ def test_it_adapts_to_moons_that_are_turned_and_moved(one_thread: None) -> None:
 @pytest.mark.parametrize(("asked", "share"), [(None, 0.125), (0.5, 0.5), (0.0, None)])
 def test_lambda_t_is_warmed_up_unless_told_otherwise(asked: float | None, share: float | None) -> None:
     chosen = defaults_for((5,), 100)
-    method = VMTClassifier(warm_up=asked)._method(chosen)
+    method = with_settings(chosen.recipe(), VMTClassifier(warm_up=asked)._settings()).build()
     (weight,) = {term.weight for update in method.updates() for term in update.terms if term.name == "L_c(target)"}
     assert weight == (chosen.lambda_t if share is None else WarmUp(chosen.lambda_t, share))
 

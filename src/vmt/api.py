@@ -22,7 +22,7 @@ from vmt.methods.nouns import Method
 from vmt.model import Model
 from vmt.runs.folder import check_started_from_python
 from vmt.runs.recipes import every_setting
-from vmt.runs.run import carry_out, chosen_model, make_run
+from vmt.runs.run import carry_out, make_run
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
 from vmt.train.progress import Progress
@@ -144,7 +144,7 @@ def adapt(
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {run.method.iterations}{how}")
     if outcome.loop_state.collapsed and not progress:  # otherwise the progress bar has said it
         warnings.warn(outcome.loop_state.collapsed, stacklevel=2)
-    return chosen_model(result, run.config.keep_best)
+    return result.model
 
 
 def data_of(source: Any, target: Any, target_test: Any, target_labels: Any, target_label_weight: float) -> DataSpec:

@@ -24,7 +24,7 @@ from vmt.errors import InputError
 from vmt.methods.nouns import Method
 from vmt.model import Model
 from vmt.runs.recipes import settings_of
-from vmt.runs.run import carry_out, chosen_model, make_run
+from vmt.runs.run import carry_out, make_run
 from vmt.train.config import Config
 from vmt.train.progress import Progress
 
@@ -286,7 +286,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if result.outcome.loop_state.collapsed:
             warnings.warn(result.outcome.loop_state.collapsed, ConvergenceWarning, stacklevel=3)
         self.n_iter_ = result.outcome.step
-        return chosen_model(result, run.config.keep_best)
+        return result.model
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that were set and that the method takes."""

@@ -1,4 +1,4 @@
-"""A run folder has one writer: a second process is told so, and a killed one leaves nothing locked."""
+"""A run folder has one writer. A second process gets an error, and a killed one leaves nothing locked."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def holder(tmp_path: Path):
 
 def test_a_folder_has_one_writer_until_it_is_killed(holder: subprocess.Popen[str], tmp_path: Path) -> None:
     with (
-        pytest.raises(InUse, match=f"{tmp_path} is being written to by process {holder.pid} on .*--out"),
+        pytest.raises(InUse, match=f"process {holder.pid} on .*{tmp_path}"),
         folder_lock(tmp_path),
     ):
         pass
@@ -60,18 +60,19 @@ def test_training_refuses_a_folder_that_another_process_trains_in(
     command = [sys.executable, "-m", "vmt.cli.main", "train", "--source", source, "--target", target, "--out", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert f"vmt: {tmp_path} is being written to by process {holder.pid}" in done.stderr
+    assert f"process {holder.pid}" in done.stderr
+    assert str(tmp_path) in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_claim_ends_when_its_work_fails(tmp_path: Path) -> None:
+def test_a_lock_is_released_when_the_work_fails(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), folder_lock(tmp_path):
         raise ZeroDivisionError
     with folder_lock(tmp_path):
         pass
 
 
-def test_a_file_cannot_be_claimed(tmp_path: Path) -> None:
+def test_a_file_cannot_be_locked(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(vmt.InputError, match="is a file"), folder_lock(tmp_path / "file"):
         pass
@@ -84,7 +85,7 @@ def test_a_folder_whose_checkpoints_could_not_be_opened_again(tmp_path: Path) ->
     assert not folder.exists()
 
 
-def test_no_folder_is_called_as_the_home_is_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_that_the_shell_left_alone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # as in --out=~/run, which a shell leaves alone
     with pytest.raises(vmt.InputError, match="begins with ~"), folder_lock(Path("~/run")):
         pass
@@ -92,7 +93,7 @@ def test_no_folder_is_called_as_the_home_is_in_a_shell(tmp_path: Path, monkeypat
 
 
 def test_a_folder_has_one_writer_among_the_threads_of_a_process(tmp_path: Path) -> None:
-    """Or the second would begin the same run anew when the first has come to its end."""
+    """Otherwise the second would start the same run again when the first has ended."""
     refused: list[str] = []
 
     def second() -> None:
@@ -106,9 +107,8 @@ def test_a_folder_has_one_writer_among_the_threads_of_a_process(tmp_path: Path) 
         thread = threading.Thread(target=second)
         thread.start()
         thread.join()
-    assert [said.removeprefix(str(tmp_path)) for said in refused] == [
-        " is being written to by another thread of this process: choose another folder for each."
-    ]
+    assert len(refused) == 1
+    assert str(tmp_path) in refused[0]
     second()
     assert len(refused) == 1
 

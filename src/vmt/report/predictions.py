@@ -15,7 +15,7 @@ from vmt.errors import InputError
 from vmt.model import agreed, load
 from vmt.nets.factory import NetSpec, factory_name
 from vmt.nets.staged import Staged
-from vmt.runs.folder import MODEL
+from vmt.runs.folder import model_at_the_end
 from vmt.runs.record import RunRecord
 from vmt.step.state import build_state, predictor_of
 from vmt.train.checkpoint import load_latest
@@ -44,7 +44,7 @@ def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]
     functions that build one, only those among ``nets`` are imported."""
     recipe = run.spec.recipe
     trusted = next((net for net in nets if factory_name(net) == factory_name(recipe.net)), None)
-    if (run.folder / MODEL).is_file():
+    if model_at_the_end(run.folder).is_file():
         model = load(run.folder, trusted, device)
         if model.spec.shape != task.sample_shape or len(model.classes) != len(task.classes):
             raise InputError("its model does not fit the data that are there now")

@@ -4,8 +4,11 @@
     What was run: data, recipe, a fingerprint of the samples, the environment, and the identity of the run.
 ``log.jsonl``, ``checkpoints/``
     Every logged figure, and the last two checkpoints.
-``model.safetensors``, ``model_best.safetensors``, ``model_PHASE.safetensors``
-    The model at the end; the best one by ``Config.keep_best``; and the one that each phase but the last ended with.
+``model.safetensors``
+    The result: the model at the end or, for ``vmt.adapt(keep_best=…)``, the best one.
+``model_best.safetensors``, ``model_last.safetensors``, ``model_PHASE.safetensors``
+    The best model by ``Config.keep_best``; the model at the end, if the result is another; and the model at the end of
+    each phase but the last.
 ``summary.json``, ``curves.png``
     How the run went. They are written when it ends.
 ``.lock``
@@ -35,7 +38,7 @@ from vmt.train.config import Config
 from vmt.train.loop import CHECKPOINTS
 
 RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
-BEST = "model_best.safetensors"
+BEST, LAST = "model_best.safetensors", "model_last.safetensors"
 EARLIER_ADAPT = "adapt.json"
 """Until version 0.1, ``vmt.adapt`` wrote the identity of its run to this file and no run.json."""
 LOCK = ".lock"
@@ -107,6 +110,11 @@ def _spec_of_identity(identity: Mapping[str, Any]) -> RunSpec:
     dirt_t: dict[str, Any] | None = {} if "+dirt_t" in str(identity.get("method", "")) else None
     recipe = Recipe(name + refined + AS_A_VALUE, {}, dirt_t, net.get("name", ""), net.get("options", {}), config)
     return RunSpec(DataSpec(), recipe)
+
+
+def model_at_the_end(folder: Path) -> Path:
+    """The file of the model that a finished run ended with."""
+    return folder / LAST if (folder / LAST).exists() else folder / MODEL
 
 
 def start(folder: Path, record: Mapping[str, Any]) -> None:

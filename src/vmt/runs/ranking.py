@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from vmt.errors import InputError, counted
 from vmt.evaluate.probe import standing
-from vmt.runs.folder import BEST, MODEL
+from vmt.runs.folder import BEST, model_at_the_end
 from vmt.runs.record import read_run_record
 from vmt.validators.registry import VALIDATORS
 
@@ -51,7 +51,7 @@ def read_history(folder: Path) -> History:
         why = "was trained without validators (--validate-samples 0?)" if run.evaluations else "has no evaluation yet"
         raise InputError(f"{folder} {why}, so it cannot be ranked: leave it out, or train it again.")
     summary = run.summary or {}
-    files = {validated[-1]["step"]: MODEL}
+    files = {validated[-1]["step"]: model_at_the_end(folder).name}
     if best := summary.get("best"):
         files.setdefault(best["step"], BEST)
     evaluations = []

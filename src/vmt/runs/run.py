@@ -26,7 +26,7 @@ from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.staged import Staged
 from vmt.runs import folder as run_folder
 from vmt.runs.environment import data_fingerprint, environment
-from vmt.runs.folder import AS_A_VALUE, BEST, CURVES, MODEL, RUN, SUMMARY, RunSpec, folder_lock
+from vmt.runs.folder import AS_A_VALUE, BEST, CURVES, LAST, MODEL, RUN, SUMMARY, RunSpec, folder_lock
 from vmt.runs.recipes import Recipe, evaluations_for, own_recipe, with_settings
 from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import checkpoints
@@ -49,6 +49,8 @@ class Run:
     recipe: Recipe
     """What is recorded of method, network and config."""
     data: DataSpec
+    result_is_best: bool = False
+    """Whether the result is the best model by ``Config.keep_best`` instead of the last."""
 
     @property
     def config(self) -> Config:
@@ -91,7 +93,7 @@ def make_run(
     if evaluate_often:  # the usual interval would leave a short run with one model to choose from
         config = replace(config, evaluate_every=evaluations_for(method.phases[0].iterations))
     recipe = replace(recipe, net=spec.name, net_options=spec.options, config=config)
-    return Run(task, method, spec, build, recipe, data or DataSpec())
+    return Run(task, method, spec, build, recipe, data or DataSpec(), result_is_best=True)
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,7 @@ class Result:
     """What a run ends with."""
 
     model: Model
-    """The model at the end of the run."""
-    best: Model | None
-    """The best model by ``Config.keep_best``, if one was kept."""
+    """The model at the end of the run or, if ``Run.result_is_best`` and one was kept, the best one."""
     outcome: Outcome
     summary: dict[str, Any]
 
@@ -152,16 +152,25 @@ def carry_out(
                 error.add_note(f"the run in {folder} can be resumed from its last checkpoint (--resume {folder})")
             raise
         summary = summarise(run, outcome, folder)
-        about = {name: value for name, value in summary.items() if name != "clock"}
+        about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
+        if outcome.best is None:
+            del about["best"]
+        if run.result_is_best and config.keep_best and outcome.best is None:
+            warnings.warn(
+                f"{config.keep_best} has no score for any model of this run, so the last is kept.", stacklevel=3
+            )
+        last = _model(run, outcome.network, about)
         best = None if outcome.best is None else _model(run, outcome.best, about)
-        result = Result(_model(run, outcome.network, about), best, outcome, summary)
+        result = best if best is not None and run.result_is_best else last
         if folder is not None and (outcome.finished or outcome.given_up):
-            result.model.save(folder / MODEL)
+            result.save(folder / MODEL)
             if best is not None:
                 best.save(folder / BEST)
+            if result is not last:
+                last.save(folder / LAST)
             draw_curves(outcome.records, folder / CURVES, title=f"{run.method.name} on {run.task.name}")
             write_atomically(folder / SUMMARY, json.dumps(summary, indent=1).encode())
-    return result
+    return Result(result, outcome, summary)
 
 
 def _start_or_resume(run: Run, folder: Path, resume: bool) -> None:
@@ -205,7 +214,7 @@ def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]
     return {
         "run": None if folder is None else str(folder),
         "task": run.data.name,
-        "method": run.recipe.method + ("+dirt_t" if run.recipe.dirt_t is not None else ""),
+        "method": run.recipe.method.removesuffix(AS_A_VALUE) + ("+dirt_t" if run.recipe.dirt_t is not None else ""),
         "seed": run.config.seed,
         "iterations": outcome.step,
         "finished": outcome.finished,
@@ -219,10 +228,3 @@ def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]
         "seconds": round(state.seconds, 1),
         "clock": state.clock,
     }
-
-
-def chosen_model(result: Result, keep_best: str) -> Model:
-    """The best model of a run if one was to be kept, otherwise the last."""
-    if keep_best and result.best is None:
-        warnings.warn(f"{keep_best} has no score for any model of this run, so the last model is used.", stacklevel=3)
-    return result.best or result.model
