@@ -96,7 +96,7 @@ def without(method: Method, term: str) -> Method:
 
 def task_named(name: str) -> Task:
     """Truth is measured on held-out target samples and on those that are trained on without labels."""
-    digits = digits_task(judge="validation")
+    digits = digits_task(evaluate_on="validation")
     assert digits.target_test is not None
     assert digits.source_test is not None
     if name == TASKS[0]:

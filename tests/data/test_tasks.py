@@ -38,7 +38,7 @@ def test_unknown_task_names_and_missing_folders(tmp_path):
         load_task("mnist-svhn", tmp_path)
 
 
-@pytest.mark.skipif("VMT_DATA" not in os.environ, reason="VMT_DATA names no folder with the real files")
+@pytest.mark.skipif("VMT_DATA" not in os.environ, reason="VMT_DATA does not name a folder with the real files")
 def test_the_real_files():
     task = load_task("mnist-svhn", Path(os.environ["VMT_DATA"]))
     parts = (task.source, task.source_test, task.target, task.target_test)

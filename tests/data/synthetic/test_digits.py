@@ -1,4 +1,4 @@
-"""The default task: repeatable, balanced, and with parts that share no picture."""
+"""The embedded task: repeatable, balanced, and with parts that share no picture."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def pictures(samples: Domain) -> set[bytes]:
     return {x.numpy().tobytes() for x in samples.x}
 
 
-def test_same_seed_same_bits(task):
+def test_the_same_seed_gives_the_same_bits(task):
     for first, again in zip(parts(task), parts(load_task("digits")), strict=True):
         assert torch.equal(first.x, again.x)
         assert torch.equal(first.y, again.y)
@@ -35,7 +35,7 @@ def test_another_seed_draws_another_source_but_keeps_the_handwriting(task):
     assert torch.equal(other.target_test.x, task.target_test.x)
 
 
-def test_the_callers_random_state_is_left_alone():
+def test_the_global_random_state_is_not_changed():
     state = torch.get_rng_state()
     digits_task()
     assert torch.equal(torch.get_rng_state(), state)
@@ -52,13 +52,13 @@ def test_sizes_and_balance(task):
 
 
 def test_the_three_parts_of_the_handwriting_are_disjoint(task):
-    validation = digits_task(judge="validation").target_test
+    validation = digits_task(evaluate_on="validation").target_test
     assert 285 <= len(validation) <= 315
     assert len(task.target) + len(validation) + len(task.target_test) == 1797
     three = [pictures(part) for part in (task.target, validation, task.target_test)]
     assert sum(len(part) for part in three) == len(set.union(*three))
-    with pytest.raises(InputError, match="judge='exam'"):
-        digits_task(judge="exam")
+    with pytest.raises(InputError, match=r"evaluate_on .*'exam'"):
+        digits_task(evaluate_on="exam")
 
 
 def test_both_domains_are_light_on_dark_and_every_digit_is_visible(task):
@@ -69,7 +69,7 @@ def test_both_domains_are_light_on_dark_and_every_digit_is_visible(task):
         assert (x.amax((1, 2, 3)) - x.mean((1, 2, 3))).min() > 50
 
 
-def test_rendered_digits_can_be_told_apart(task):
+def test_rendered_digits_can_be_classified(task):
     """Nearest class mean: far above chance if labels and glyphs agree, far below perfect if poses vary."""
     train, test = task.source, task.source_test
     means = torch.stack([train.x[train.y == k].float().mean(0) for k in range(10)]).flatten(1)

@@ -1,4 +1,4 @@
-"""MNIST-M as it is built: from its definition, the same for everyone, and never half written."""
+"""MNIST-M as it is built: by its definition, the same for everyone, and never half written."""
 
 import hashlib
 import os
@@ -49,7 +49,7 @@ def test_the_draws_are_pinned():
     np.testing.assert_array_equal(crops(photographs, 10, 0, "train"), drawn[:10])
 
 
-def test_the_same_bytes_again_and_not_made_twice(data):
+def test_builds_are_identical_and_not_repeated(data):
     first = build_mnistm(data)
     second = build_mnistm(data, data / "again")
     for split in ("train", "test"):
@@ -59,12 +59,12 @@ def test_the_same_bytes_again_and_not_made_twice(data):
     before = first.files["train"].stat().st_mtime_ns
     assert build_mnistm(data).made == first.made
     assert first.files["train"].stat().st_mtime_ns == before
-    with pytest.raises(InputError, match=r"train.npz was made with other settings"):
+    with pytest.raises(InputError, match=r"train.npz .*settings"):
         build_mnistm(data, seed=1)
 
 
 def test_other_photographs_than_the_published_ones_bring_a_warning(data):
-    assert "not bit for bit the usual one" in build_mnistm(data).warning
+    assert str(data / "bsds500") in build_mnistm(data).warning
 
 
 def test_the_task_at_32_pixels(data):
@@ -91,14 +91,14 @@ def test_photographs_are_found_in_the_official_archive(data):
 
 def test_no_photographs_or_unusable_ones(data):
     (data / "bsds500" / "small.jpg").touch()
-    with pytest.raises(InputError, match=r"small.jpg is not a readable photograph"):
+    with pytest.raises(InputError, match=r"small.jpg"):
         build_mnistm(data)
     Image.new("RGB", (27, 90)).save(data / "bsds500" / "small.jpg")
-    with pytest.raises(InputError, match=r"small.jpg is smaller than 28×28"):
+    with pytest.raises(InputError, match=r"small.jpg .*28×28"):
         build_mnistm(data)
     for path in (data / "bsds500").iterdir():
         path.unlink()
-    with pytest.raises(InputError, match=r"bsds500 holds no photographs.*vmt data download bsds500"):
+    with pytest.raises(InputError, match=r"bsds500 .*vmt data download bsds500"):
         build_mnistm(data)
 
 
@@ -131,8 +131,8 @@ def test_damaged_set(data, fault):
         read_mnistm(data / "mnistm", "train")
 
 
-@pytest.mark.skipif("VMT_DATA" not in os.environ, reason="VMT_DATA names no folder with the real files")
-def test_the_real_set_is_everyones(tmp_path):
+@pytest.mark.skipif("VMT_DATA" not in os.environ, reason="VMT_DATA does not name a folder with the real files")
+def test_the_real_set_has_the_published_checksums(tmp_path):
     built = build_mnistm(Path(os.environ["VMT_DATA"]), tmp_path)
     assert built.warning == ""
     assert built.made["train"]["sha256"] == "1084f9fee582c1c40b48f94936e5cfab8597290f69aac710243a9ac0f2d323d0"

@@ -1,4 +1,4 @@
-"""The re-creation of Synthetic Digits: repeatable however it is made, varied, legible, and called what it is."""
+"""The re-creation of Synthetic Digits: repeatable with any number of workers, varied, legible, and called so."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_a_picture_depends_on_its_index_alone(atlas, pictures):
     chosen = np.array([5, 2000, 17])
     x, y = render(atlas, 0, 0, chosen)
     assert torch.equal(y, pictures[1][chosen])
-    # Another batch may round another way in the last place.
+    # Another batch size may round differently in the last place.
     assert (x.int() - pictures[0][chosen].int()).abs().max() <= 1
 
 
@@ -90,7 +90,7 @@ def test_it_is_called_a_re_creation_wherever_it_is_named(tmp_path):
     assert load_task("syn-svhn", tmp_path).source.name == "SYN train", "the published set comes first"
 
 
-def test_the_files_serve_as_anyones_own_data(tmp_path):
+def test_the_files_can_be_read_as_a_users_own_data(tmp_path):
     built = build_syn(tmp_path, {"train": 12, "test": 3})
     x, y = read_npz(built.files["train"])
     assert x.shape == (12, 3, 32, 32)
@@ -98,16 +98,16 @@ def test_the_files_serve_as_anyones_own_data(tmp_path):
     assert len(y) == 12
 
 
-def test_what_is_there_is_neither_made_again_nor_replaced(tmp_path):
+def test_existing_files_are_neither_rebuilt_nor_replaced(tmp_path):
     first = build_syn(tmp_path, {"train": 12, "test": 3})
     before = first.files["train"].stat().st_mtime_ns
     assert build_syn(tmp_path, {"train": 12, "test": 3}).made == first.made
     assert first.files["train"].stat().st_mtime_ns == before
-    with pytest.raises(InputError, match=r"recreated_train.npz was made with other settings"):
+    with pytest.raises(InputError, match=r"recreated_train.npz .*settings"):
         build_syn(tmp_path, {"train": 13, "test": 3})
 
 
-def test_fonts_of_ones_own(tmp_path, atlas):
+def test_fonts_of_the_user(tmp_path, atlas):
     shipped = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     for name in ("DejaVuSansDisplay.ttf", "cmsy10.ttf", "LastResortHE-Regular.ttf", "STIXGeneral.ttf"):
         if (shipped / name).exists():
@@ -115,16 +115,16 @@ def test_fonts_of_ones_own(tmp_path, atlas):
     (tmp_path / "broken.otf").write_bytes(b"not a font")
     found = make_atlas(tmp_path)
     assert found.fonts == (*atlas.fonts, "STIXGeneral.ttf"), "fonts without digits of their own are left out"
-    with pytest.raises(InputError, match="absent does not exist"):
+    with pytest.raises(InputError, match="absent"):
         make_atlas(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"holds no \.ttf"):
+    with pytest.raises(InputError, match=r"empty .*\.ttf"):
         make_atlas(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("bad", [{"seed": -1}, {"workers": 0}, {"counts": {"train": 0, "test": 1}}])
-def test_settings_that_make_no_sense(tmp_path, bad):
-    with pytest.raises(InputError, match="0 or more"):
+def test_invalid_settings(tmp_path, bad):
+    with pytest.raises(InputError, match="seed|workers|counts"):
         build_syn(tmp_path, **bad)
 
 

@@ -1,4 +1,4 @@
-"""Sets that this package builds: written aside, renamed when complete, and read back with how they were made."""
+"""Files of the sets that this package builds: .npz archives with images, labels and a record of how they were made."""
 
 import hashlib
 import io
@@ -18,13 +18,13 @@ from vmt.data.readers.digits import Samples, Split
 from vmt.disk import atomic_path, explain_write_errors
 from vmt.errors import InputError
 
-Chunk = tuple[NDArray[np.uint8], NDArray[np.int64]]
-Tick = Callable[[int], None]
+LabelledImages = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Tick = Callable[[int], None]  # called with the number of images that were just written
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a build left: its files, how each was made, and what a person should know."""
+    """The result of a build: its files, the record of each, and a warning if there is one."""
 
     files: dict[Split, Path]
     made: dict[Split, dict[str, Any]]
@@ -32,28 +32,28 @@ class Built:
 
 
 def no_tick(count: int) -> None:
-    """For who does not watch."""
+    """Ignore the progress of a build."""
 
 
 def write_set(
-    path: Path, shape: tuple[int, ...], chunks: Iterable[Chunk], made: Mapping[str, Any], tick: Tick = no_tick
+    path: Path, shape: tuple[int, ...], chunks: Iterable[LabelledImages], made: Mapping[str, Any], tick: Tick = no_tick
 ) -> dict[str, Any]:
-    """Images ``x`` of `shape`, labels ``y`` and `made`, how they were made, as an .npz archive.
+    """Write images ``x`` of `shape`, labels ``y`` and the record `made` as an .npz archive.
 
-    The images are streamed, so that a set larger than memory can be written. The same content gives the same bytes.
-    A set that is there and was made so stays as it is; another one is never replaced. Returns `made` with the SHA-256
-    of the images.
+    The images are streamed, so that a set larger than memory can be written. The same content gives the same bytes. An
+    existing set with the same record is kept, and one with another record is never replaced. Returns the record with
+    the SHA-256 of the images.
     """
     if path.exists():
-        found = read_made(path, "remove it and build it again")
-        if any(found.get(key) != value for key, value in made.items()):
-            raise InputError(f"{path} was made with other settings: remove it, or choose another folder with --out.")
+        existing = read_made(path, "remove it and build it again")
+        if any(existing.get(key) != value for key, value in made.items()):
+            raise InputError(f"{path} was built with other settings: remove it, or choose another folder with --out.")
         tick(shape[0])
-        return found
-    digest = hashlib.sha256()
-    labels = []
+        return existing
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    labels = []
     with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         with archive.open(_entry("x"), "w", force_zip64=True) as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -72,10 +72,15 @@ def write_set(
     return record
 
 
+def _entry(name: str) -> zipfile.ZipInfo:
+    # A fixed date: the time of writing would make every file different.
+    return zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+
+
 def read_digits(path: Path, side: int, remedy: str) -> Samples:
     """Images (N, 3, side, side) uint8 and labels of a set that :func:`write_set` wrote."""
     existing_file(path, remedy)
-    read_made(path, remedy)  # refuses what was not built here
+    read_made(path, remedy)  # refuses files without a record
     images, labels = read_npz(path)
     if labels is None or len(labels) != len(images):
         raise InputError(f"{path} does not hold one label per image: {remedy}.")
@@ -85,15 +90,10 @@ def read_digits(path: Path, side: int, remedy: str) -> Samples:
 
 
 def read_made(path: Path, remedy: str) -> dict[str, Any]:
-    """How a stored set was made."""
+    """The record of how a set was made."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             made: dict[str, Any] = json.loads(str(archive["made"]))
     except DAMAGED_NPZ as error:
         raise InputError(f"{path} is damaged or was not built by vmt: {remedy}.") from error
     return made
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    # The time of writing would make every file different.
-    return zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))

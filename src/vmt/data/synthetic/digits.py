@@ -1,6 +1,7 @@
-"""The default task, which needs no download: digits drawn with text fonts, and real scanned handwriting."""
+"""The embedded task, which needs no download: from digits drawn with text fonts to scanned handwriting."""
 
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -13,39 +14,43 @@ from torch.nn import functional as F
 
 from vmt.data.arrays import domain
 from vmt.data.domains import Domain
-from vmt.data.synthetic.glyphs import shipped_fonts, sized
+from vmt.data.synthetic.glyphs import load_font, shipped_fonts
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError
 
 SOURCE_COUNT, SOURCE_TEST_COUNT = 4000, 500
 SIDE = 16
-CANVAS, INK_HEIGHT = 64, 48  # glyphs are drawn this large, then turned and shrunk
+CANVAS, DIGIT_HEIGHT = 64, 48  # digits are drawn this large, then rotated and shrunk
 SUPERSAMPLING = 3
 
 TARGET_COUNT, VALIDATION_COUNT, TEST_COUNT = 1000, 300, 497
-# Not the task's seed: what one seed chooses settings on must not be what another seed reports on.
+# Fixed: the samples on which settings are chosen with one seed must not be those that another seed reports on.
 TARGET_SPLIT_SEED = 0
 
-Judge = Literal["test", "validation"]
+TestPart = Literal["test", "validation"]
 
 
-def digits_task(seed: int = 0, judge: Judge = "test") -> Task:
-    """Rendered fonts to scanned handwriting, grey 16×16; `seed` draws the source.
+def digits_task(seed: int = 0, evaluate_on: TestPart = "test", *, judge: TestPart | None = None) -> Task:
+    """Rendered fonts to scanned handwriting, in grey at 16×16; `seed` draws the source.
 
-    The handwriting falls into three disjoint parts, the same for every seed: one to train on, one to choose
-    settings with (``judge="validation"``) and one for reported numbers (``judge="test"``).
+    The handwriting is split into three disjoint parts, the same for every seed: one for training, one for choosing
+    settings (``evaluate_on="validation"``) and one for reported numbers (``evaluate_on="test"``). `judge` is the
+    earlier name of `evaluate_on`.
     """
+    if judge is not None:
+        warnings.warn("digits_task(judge=…) is now digits_task(evaluate_on=…)", DeprecationWarning, stacklevel=2)
+        evaluate_on = judge
     generator = torch.Generator().manual_seed(seed)
     glyphs = _glyphs()
     target, validation, test = _handwriting_parts()
     parts = {"validation": validation, "test": test}
-    if judge not in parts:
-        raise InputError(f"judge={judge!r} is not a part of the handwriting: choose test or validation.")
+    if evaluate_on not in parts:
+        raise InputError(f"evaluate_on must be 'test' or 'validation', but got {evaluate_on!r}.")
     return make_task(
         _render(glyphs, SOURCE_COUNT, generator, "rendered digits"),
         target,
         source_test=_render(glyphs, SOURCE_TEST_COUNT, generator, "rendered digits test"),
-        target_test=parts[judge],
+        target_test=parts[evaluate_on],
         classes=tuple("0123456789"),
         name="digits",
     )
@@ -58,8 +63,8 @@ def _handwriting_parts() -> tuple[Domain, Domain, Domain]:
     x = torch.from_numpy(scans.images).to(torch.float32).unsqueeze(1) * (255 / 16)
     x = F.interpolate(x, (SIDE, SIDE), mode="bilinear", align_corners=False)
     everything = domain(x.round().to(torch.uint8), scans.target, name="handwritten digits")
-    judged = (VALIDATION_COUNT + TEST_COUNT) / (TARGET_COUNT + VALIDATION_COUNT + TEST_COUNT)
-    target, rest = everything.split(judged, TARGET_SPLIT_SEED)
+    held_out = (VALIDATION_COUNT + TEST_COUNT) / (TARGET_COUNT + VALIDATION_COUNT + TEST_COUNT)
+    target, rest = everything.split(held_out, TARGET_SPLIT_SEED)
     validation, test = rest.split(TEST_COUNT / (VALIDATION_COUNT + TEST_COUNT), TARGET_SPLIT_SEED)
     return (
         target,
@@ -69,7 +74,7 @@ def _handwriting_parts() -> tuple[Domain, Domain, Domain]:
 
 
 def _render(glyphs: Tensor, count: int, generator: torch.Generator, name: str) -> Domain:
-    """`count` digits, classes in turn, each with a font, pose, contrast and noise of its own."""
+    """`count` digits, the classes in turn, each with random font, pose, contrast and noise."""
 
     def uniform(low: float, high: float) -> Tensor:
         return low + (high - low) * torch.rand(count, generator=generator)
@@ -92,9 +97,9 @@ def _render(glyphs: Tensor, count: int, generator: torch.Generator, name: str) -
 
 
 def _pose(ink: Tensor, *, angle: Tensor, width: Tensor, height: Tensor, shift: Tensor) -> Tensor:
-    """Large glyphs (N, H, W) stretched, turned and moved, then shrunk to the final size."""
+    """Large glyphs (N, H, W) stretched, rotated and shifted, then shrunk to the final size."""
     cos, sin = angle.cos(), angle.sin()
-    # grid_sample asks where each output pixel comes from, hence the inverse of the stretch.
+    # grid_sample needs the position that each output pixel comes from, hence the inverse of the stretch.
     rows = [
         torch.stack([cos / width, sin / width, shift[:, 0]], dim=1),
         torch.stack([-sin / height, cos / height, shift[:, 1]], dim=1),
@@ -105,17 +110,17 @@ def _pose(ink: Tensor, *, angle: Tensor, width: Tensor, height: Tensor, shift: T
 
 
 def _glyphs() -> Tensor:
-    """Ink of every font's ten digits: (fonts, 10, CANVAS, CANVAS) in [0, 1]."""
+    """The ink of every font's ten digits: (fonts, 10, CANVAS, CANVAS) in [0, 1]."""
     return torch.stack([torch.stack([_glyph(path, digit) for digit in "0123456789"]) for path in shipped_fonts()])
 
 
 def _glyph(path: Path, digit: str) -> Tensor:
-    font = sized(path, 2 * INK_HEIGHT)
+    font = load_font(path, 2 * DIGIT_HEIGHT)
     left, top, right, bottom = (int(edge) for edge in font.getbbox(digit))
     drawn = Image.new("L", (right - left, bottom - top))
     ImageDraw.Draw(drawn).text((-left, -top), digit, font=font, fill=255)
-    width = round(drawn.width * INK_HEIGHT / drawn.height)
-    drawn = drawn.resize((width, INK_HEIGHT), Image.Resampling.BILINEAR)
+    width = round(drawn.width * DIGIT_HEIGHT / drawn.height)
+    drawn = drawn.resize((width, DIGIT_HEIGHT), Image.Resampling.BILINEAR)
     canvas = Image.new("L", (CANVAS, CANVAS))
-    canvas.paste(drawn, ((CANVAS - width) // 2, (CANVAS - INK_HEIGHT) // 2))
+    canvas.paste(drawn, ((CANVAS - width) // 2, (CANVAS - DIGIT_HEIGHT) // 2))
     return torch.from_numpy(np.array(canvas)).to(torch.float32) / 255

@@ -1,8 +1,9 @@
-"""Pictures of numbers drawn with fonts: 32×32 in colour, the labelled digit in the middle.
+"""Pictures of numbers drawn with fonts: 32×32 in colour, with the labelled digit in the middle.
 
-Modelled on what is known of Synthetic Digits: numbers of one to three digits in many fonts, with varying position,
+They follow what is known of Synthetic Digits: numbers of one to three digits in many fonts, with varying position,
 orientation, colours of ink and background and amount of blur, made to resemble SVHN but without its structured
-clutter; a soft gradient, now and then the edge of a second surface, and a little noise stand for the rest.
+clutter; a gradient of light, sometimes the edge of a second surface, and a little noise take its place. Random numbers
+are a function of (seed, stream, index of the picture, place), so that every picture can be drawn by itself.
 """
 
 import math
@@ -17,61 +18,39 @@ from torch.nn import functional as F
 
 from vmt.data.synthetic.glyphs import CELL, INK_HEIGHT, Atlas
 
-Words = NDArray[np.uint64]
-
-STEP = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's, 2⁶⁴ over the golden ratio
-
-
-def uniforms(seed: int, stream: int, indices: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """(len(indices), count) numbers in [0, 1)."""
-    return (words(seed, stream, indices, count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def words(seed: int, stream: int, indices: NDArray[np.int64], count: int) -> Words:
-    """(len(indices), count) words of 64 bits."""
-    key = np.array([seed, stream], np.uint64)
-    with np.errstate(over="ignore"):  # arithmetic modulo 2⁶⁴ is the point
-        start = _mixed(_mixed(_mixed(key[:1]) + key[1:] * STEP) + indices.astype(np.uint64) * STEP)
-        places = np.arange(1, count + 1, dtype=np.uint64) * STEP
-        return _mixed(start[:, None] + places)
-
-
-def _mixed(z: Words) -> Words:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
 SIDE = 32
 SUPERSAMPLING = 2
-DRAWS = 48  # numbers at hand for each picture, more than it uses
+DRAWS = 48  # random numbers for each picture, more than it uses
 MAX_ANGLE = math.radians(25)
 BLUR_REACH = 4  # pixels on either side
-MIN_CONTRAST, MAX_CONTRAST = 25.0, 150.0  # in luminance, of 255, unless the colours differ more by themselves
+MIN_CONTRAST, MAX_CONTRAST = 25.0, 150.0  # of luminance, which is 0 to 255; colours that differ more stay as they are
 LUMINANCE = torch.tensor([0.299, 0.587, 0.114])
 NOISE_BANK = 2**18
 NOISE_SEED, NOISE_STREAM = 0, 2**32
+SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ divided by the golden ratio
+
+Words = NDArray[np.uint64]
 
 
-class Draws:
-    """The numbers drawn for a batch of pictures, one column after the other."""
+class PictureDraws:
+    """The random numbers for a batch of pictures; every call takes the next one of each picture."""
 
     def __init__(self, seed: int, stream: int, indices: NDArray[np.int64]) -> None:
         self.columns: Iterator[NDArray[np.float64]] = iter(uniforms(seed, stream, indices, DRAWS).T)
 
     def below(self, count: int) -> Tensor:
-        """Whole numbers from 0 to count − 1."""
+        """Integers from 0 to count − 1."""
         return torch.from_numpy((next(self.columns) * count).astype(np.int64))
 
     def between(self, low: float, high: float) -> Tensor:
         return torch.from_numpy((low + (high - low) * next(self.columns)).astype(np.float32))
 
     def around_zero(self, reach: float) -> Tensor:
-        """Triangular: small values are more likely than large ones."""
+        """A triangular distribution: small values are more likely than large ones."""
         return self.between(-reach / 2, reach / 2) + self.between(-reach / 2, reach / 2)
 
     def colour(self) -> Tensor:
-        """Red, green and blue, from grey to fully saturated; greyish colours are more likely."""
+        """Red, green and blue, from grey to fully saturated; colours near grey are more likely."""
         pure = torch.stack([self.between(0, 255) for _ in range(3)], dim=1)
         grey = (pure @ LUMINANCE)[:, None]
         return torch.lerp(grey, pure, self.between(0, 1).square()[:, None])
@@ -79,7 +58,7 @@ class Draws:
 
 def render(atlas: Atlas, seed: int, stream: int, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Pictures (N, 3, 32, 32) uint8 and labels; each depends on the seed, the stream and its own index alone."""
-    draws = Draws(seed, stream, indices)
+    draws = PictureDraws(seed, stream, indices)
     labels = draws.below(10)
     grid = _grid()
     ink = _draw_text(atlas, labels, grid, draws)
@@ -89,14 +68,14 @@ def render(atlas: Atlas, seed: int, stream: int, indices: NDArray[np.int64]) -> 
 
 
 def _grid() -> Tensor:
-    """Where the samples lie, in pixels from the middle: (2, fine, fine), x before y."""
+    """The coordinates of the samples, in pixels from the middle: (2, fine, fine), x before y."""
     fine = SIDE * SUPERSAMPLING
     axis = (torch.arange(fine) + 0.5) / SUPERSAMPLING - SIDE / 2
     return torch.stack(torch.meshgrid(axis, axis, indexing="xy"))
 
 
-def _draw_text(atlas: Atlas, labels: Tensor, grid: Tensor, draws: Draws) -> Tensor:
-    """Ink of a number of one to three digits, at the final size."""
+def _draw_text(atlas: Atlas, labels: Tensor, grid: Tensor, draws: PictureDraws) -> Tensor:
+    """The ink of a number of one to three digits, at the final size."""
     count = len(labels)
     faces = draws.below(len(atlas.ink))
     digits, place = draws.below(3) + 1, draws.between(0, 1)
@@ -109,7 +88,7 @@ def _draw_text(atlas: Atlas, labels: Tensor, grid: Tensor, draws: Draws) -> Tens
     angle = draws.around_zero(MAX_ANGLE)
     right, down = draws.around_zero(4), draws.around_zero(4)
 
-    # From a pixel back to the line of text: move, turn, slant, scale.
+    # From a pixel back to the line of text: shift, rotate, slant, scale.
     cos, sin = (_per_image(value) for value in (angle.cos(), angle.sin()))
     x, y = grid[0] - _per_image(right), grid[1] - _per_image(down)
     scale = _per_image(INK_HEIGHT / height)
@@ -130,14 +109,14 @@ def _draw_text(atlas: Atlas, labels: Tensor, grid: Tensor, draws: Draws) -> Tens
 
 
 def _sample(pictures: Tensor, along: Tensor, across: Tensor) -> Tensor:
-    """Ink (N, 32, 32) in [0, 1] of pictures looked up at positions in pixels along and half cells across."""
+    """The ink (N, 32, 32) in [0, 1] of pictures at positions given in pixels along and in half cells across the line."""
     grid = torch.stack([along * (2 / CELL), across], dim=-1)
     fine = F.grid_sample(pictures.unsqueeze(1).to(torch.float32) / 255, grid, align_corners=False)
     return F.avg_pool2d(fine, SUPERSAMPLING).squeeze(1)
 
 
-def _second_surface(grid: Tensor, draws: Draws) -> Tensor:
-    """The part of the picture beyond a straight edge; nothing in most pictures."""
+def _second_surface(grid: Tensor, draws: PictureDraws) -> Tensor:
+    """The mask of the picture beyond a straight edge; it is empty in most pictures."""
     pixels = F.avg_pool2d(grid, SUPERSAMPLING)
     angle, reach = draws.between(0, 2 * math.pi), draws.between(4, 32)
     beyond = _per_image(angle.cos()) * pixels[0] + _per_image(angle.sin()) * pixels[1] - _per_image(reach)
@@ -145,7 +124,7 @@ def _second_surface(grid: Tensor, draws: Draws) -> Tensor:
 
 
 def _blur(masks: Tensor, sigma: Tensor) -> Tensor:
-    """Gaussian blur, each picture by its own width; beyond its edge it goes on as it ends."""
+    """Gaussian blur with a width for each picture; pixels at the edge are replicated."""
     steps = torch.arange(-BLUR_REACH, BLUR_REACH + 1)
     weights = torch.exp(-0.5 * (steps / (sigma[:, None] + 0.05)) ** 2)
     weights = weights / weights.sum(dim=1, keepdim=True)
@@ -159,10 +138,10 @@ def _blur(masks: Tensor, sigma: Tensor) -> Tensor:
     return masks
 
 
-def _paint(masks: Tensor, grid: Tensor, draws: Draws) -> Tensor:
-    """Colours for ink, background and second surface, a gradient of light, noise."""
+def _paint(masks: Tensor, grid: Tensor, draws: PictureDraws) -> Tensor:
+    """Pictures from the masks of ink and second surface: colours, a gradient of light, and noise."""
     background, other, ink = draws.colour(), draws.colour(), draws.colour()
-    ink = _told_apart(ink, background, draws.between(MIN_CONTRAST, MAX_CONTRAST))
+    ink = _with_contrast(ink, background, draws.between(MIN_CONTRAST, MAX_CONTRAST))
     share = draws.between(0, 1)[:, None]
     other = share * other + (1 - share) * background
     pixels = F.avg_pool2d(grid, SUPERSAMPLING) / (SIDE / 2)
@@ -175,11 +154,11 @@ def _paint(masks: Tensor, grid: Tensor, draws: Draws) -> Tensor:
     return (picture + light[:, None] + noise).clamp(0, 255).round().to(torch.uint8)
 
 
-def _told_apart(ink: Tensor, background: Tensor, contrast: Tensor) -> Tensor:
-    """The ink, made lighter or darker until its luminance differs enough from the background's."""
+def _with_contrast(ink: Tensor, background: Tensor, contrast: Tensor) -> Tensor:
+    """The colour of the ink, lighter or darker so that its luminance differs from the background's by `contrast`."""
     below = background @ LUMINANCE
     difference = ink @ LUMINANCE - below
-    # Towards the side it is on, unless there is no room left there.
+    # In the direction in which it differs already, unless that would leave the range of values.
     lighter = torch.where(difference >= 0, below + contrast <= 255, below - contrast < 0)
     wanted = torch.where(
         lighter, difference.clamp(min=0).maximum(contrast), -(-difference).clamp(min=0).maximum(contrast)
@@ -188,7 +167,7 @@ def _told_apart(ink: Tensor, background: Tensor, contrast: Tensor) -> Tensor:
 
 
 def _noise(offsets: Tensor) -> Tensor:
-    """A stretch of a fixed bank of normal numbers for each picture."""
+    """For each picture, a section of a fixed bank of normal random numbers."""
     length = 3 * SIDE * SIDE
     return _noise_bank().unfold(0, length, 1)[offsets].view(-1, 3, SIDE, SIDE)
 
@@ -202,3 +181,23 @@ def _noise_bank() -> Tensor:
 
 def _per_image(values: Tensor, ndim: int = 3) -> Tensor:
     return values.view(-1, *[1] * (ndim - 1))
+
+
+def uniforms(seed: int, stream: int, indices: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """(len(indices), count) random numbers in [0, 1), a function of seed, stream, index and place alone."""
+    return (words(seed, stream, indices, count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def words(seed: int, stream: int, indices: NDArray[np.int64], count: int) -> Words:
+    """(len(indices), count) random words of 64 bits, by SplitMix64."""
+    key = np.array([seed, stream], np.uint64)
+    with np.errstate(over="ignore"):  # the arithmetic is modulo 2⁶⁴
+        start = _mixed(_mixed(_mixed(key[:1]) + key[1:] * SPLITMIX_STEP) + indices.astype(np.uint64) * SPLITMIX_STEP)
+        places = np.arange(1, count + 1, dtype=np.uint64) * SPLITMIX_STEP
+        return _mixed(start[:, None] + places)
+
+
+def _mixed(z: Words) -> Words:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""The ten digits of many fonts as pictures, for drawing numbers."""
+"""The ten digits of many fonts as pictures, from which numbers are drawn."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from vmt.errors import InputError
 
-# Its symbol and display fonts have no usable digits.
+# The text fonts that ship with matplotlib; its symbol and display fonts have no usable digits.
 FONTS = (
     *(f"DejaVuSans{style}.ttf" for style in ("", "-Bold", "-BoldOblique", "-Oblique")),
     *(f"DejaVuSansMono{style}.ttf" for style in ("", "-Bold", "-BoldOblique", "-Oblique")),
@@ -19,45 +19,43 @@ FONTS = (
     *(f"STIXGeneral{style}.ttf" for style in ("", "Bol", "BolIta", "Italic")),
     *(f"{name}.ttf" for name in ("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10")),
 )
+CELL = 64  # side of the picture of a digit
+INK_HEIGHT = 40  # of a font's digits in that picture
+FONT_SUFFIXES = (".ttf", ".otf", ".ttc")
+# A lower level at which blurred ink counts as ink gives heavier strokes: as drawn, heavier, heaviest.
+LEVELS = (0.5, 0.3, 0.15)
+LEVEL_BLUR, LEVEL_GAIN = 1.5, 4.0
+# How many of a font's ten digits must resemble the same digit of matplotlib's fonts most: symbol fonts have something
+# else in the place of digits, and fonts of other scripts have their own digits.
+MIN_SIMILAR = 8
+OUTLINE_BLUR = 2.0
+
+Digits = tuple[NDArray[np.uint8], NDArray[np.float32]]  # (10, CELL, CELL) ink, and ten advance widths
 
 
 def shipped_fonts() -> list[Path]:
-    """Their files, in the order of ``FONTS``."""
+    """The files of matplotlib's text fonts, in the order of ``FONTS``."""
     import matplotlib  # slow to import, and needed here only
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     paths = [folder / name for name in FONTS if (folder / name).is_file()]
     if not paths:
-        raise InputError(f"{folder} holds none of the fonts that ship with matplotlib: reinstall matplotlib.")
+        raise InputError(f"{folder} holds none of matplotlib's fonts: reinstall matplotlib.")
     return paths
 
 
-def sized(path: Path, size: int) -> ImageFont.FreeTypeFont:
-    """A font, to be drawn with in one size."""
-    # The basic layout engine is part of every Pillow, so the picture does not depend on how it was built.
+def load_font(path: Path, size: int) -> ImageFont.FreeTypeFont:
+    """Load a font in one size."""
+    # Every build of Pillow has the basic layout engine, so the pictures do not depend on the build.
     return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
-
-
-CELL = 64  # side of the picture of a digit
-INK_HEIGHT = 40  # of a font's digits in it
-SUFFIXES = (".ttf", ".otf", ".ttc")
-# Strokes grow by lowering the level at which blurred ink counts as ink: as drawn, heavier, heaviest.
-LEVELS = (0.5, 0.3, 0.15)
-LEVEL_BLUR, LEVEL_GAIN = 1.5, 4.0
-# How many of a font's ten digits must look most like the same digit in the shipped fonts: symbol fonts put anything
-# in the place of digits, and other scripts their own.
-MIN_ALIKE = 8
-OUTLINE_BLUR = 2.0
-
-Digits = tuple[NDArray[np.uint8], NDArray[np.float32]]  # (10, CELL, CELL) ink and the ten advances
 
 
 @dataclass(frozen=True, eq=False)
 class Atlas:
-    """Digits of several faces, a face being a font in one of its weights."""
+    """The digits of several faces; a face is a font in one of three weights."""
 
-    ink: NDArray[np.uint8]  # (faces, 10, CELL, CELL), the digit's advance box in the middle
-    advance: NDArray[np.float32]  # (faces, 10), the width that a digit takes up in a line, in pixels of a cell
+    ink: NDArray[np.uint8]  # (faces, 10, CELL, CELL), with the digit's advance box in the middle
+    advance: NDArray[np.float32]  # (faces, 10), the width of a digit in a line of text, in pixels of a cell
     fonts: tuple[str, ...]
 
     @property
@@ -68,13 +66,13 @@ class Atlas:
 
 
 def make_atlas(folder: Path | None = None) -> Atlas:
-    """The text fonts that ship with matplotlib, and every usable font under a folder of one's own."""
+    """The atlas of matplotlib's text fonts and of every usable font below `folder`."""
     drawn = _drawn(shipped_fonts())
     if not drawn:
-        raise InputError("none of the fonts that ship with matplotlib can be read: reinstall matplotlib.")
+        raise InputError("none of matplotlib's fonts can be read: reinstall matplotlib.")
     if folder is not None:
-        usual = np.mean([_outline(cells) for _, (cells, _) in drawn], axis=0)
-        drawn += [font for font in _drawn(_fonts_under(folder)) if _alike(font[1][0], usual) >= MIN_ALIKE]
+        average = np.mean([_outline(cells) for _, (cells, _) in drawn], axis=0)
+        drawn += [font for font in _drawn(_fonts_under(folder)) if _similar_digits(font[1][0], average) >= MIN_SIMILAR]
     ink = np.stack([_heavier(cells, level) for _, (cells, _) in drawn for level in LEVELS])
     advance = np.stack([widths for _, (_, widths) in drawn for _ in LEVELS])
     return Atlas(ink, advance, tuple(name for name, _ in drawn))
@@ -83,23 +81,23 @@ def make_atlas(folder: Path | None = None) -> Atlas:
 def _fonts_under(folder: Path) -> Sequence[Path]:
     if not folder.is_dir():
         raise InputError(f"the fonts folder {folder} does not exist: give a folder with .ttf or .otf files.")
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    if not found:
-        raise InputError(f"{folder} holds no .ttf, .otf or .ttc file: give another folder with --fonts.")
-    return found
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FONT_SUFFIXES)
+    if not paths:
+        raise InputError(f"{folder} holds no .ttf, .otf or .ttc file: choose another folder with --fonts.")
+    return paths
 
 
 def _drawn(paths: Sequence[Path]) -> list[tuple[str, Digits]]:
     return [(path.name, digits) for path in paths if (digits := _draw_digits(path)) is not None]
 
 
-def _alike(cells: NDArray[np.uint8], usual: NDArray[np.float64]) -> int:
-    """How many of the ten digits correlate best with the usual picture of the same digit."""
-    return int(((_outline(cells) @ usual.T).argmax(axis=1) == np.arange(10)).sum())
+def _similar_digits(cells: NDArray[np.uint8], average: NDArray[np.float64]) -> int:
+    """How many of the ten digits correlate best with the average picture of the same digit."""
+    return int(((_outline(cells) @ average.T).argmax(axis=1) == np.arange(10)).sum())
 
 
 def _outline(cells: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """(10, pixels): digits blurred and moved to the middle, of zero mean and unit length."""
+    """(10, pixels): the digits blurred and centred, with zero mean and unit length."""
     rows = []
     for cell in cells:
         soft = np.array(Image.fromarray(cell).filter(ImageFilter.GaussianBlur(OUTLINE_BLUR)), np.float64)
@@ -112,22 +110,22 @@ def _outline(cells: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def _draw_digits(path: Path) -> Digits | None:
-    """A font's digits; None for a font that cannot be drawn with."""
+    """The digits of a font; None if the font cannot be used."""
     try:
-        rough = sized(path, 100)
+        rough = load_font(path, 100)
         top, bottom = _extent(rough)
         if bottom <= top:
             return None
-        font = sized(path, max(1, round(100 * INK_HEIGHT / (bottom - top))))
+        font = load_font(path, max(1, round(100 * INK_HEIGHT / (bottom - top))))
         top, bottom = _extent(font)
         cells = np.stack([_cell(font, digit, (CELL - top - bottom) // 2) for digit in "0123456789"])
     except (OSError, ValueError):
-        return None  # not a scalable font, or a damaged one: one of many
+        return None  # a damaged or unscalable font among many is skipped
     return cells, np.array([font.getlength(digit) for digit in "0123456789"], np.float32)
 
 
 def _extent(font: ImageFont.FreeTypeFont) -> tuple[int, int]:
-    """Where most digits begin and end, measured from the baseline downwards; in some fonts a few go lower."""
+    """The median top and bottom of the digits, measured downwards from the baseline; some fonts have deeper digits."""
     boxes = [font.getbbox(digit, anchor="ms") for digit in "0123456789"]
     return round(np.median([box[1] for box in boxes])), round(np.median([box[3] for box in boxes]))
 

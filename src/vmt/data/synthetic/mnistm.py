@@ -1,10 +1,10 @@
-"""MNIST-M, built as it was published: digits of MNIST, inverted into crops of the photographs of BSDS500.
+"""MNIST-M, built by its published definition: digits of MNIST inverted into crops of the photographs of BSDS500.
 
-Every pixel is |crop − 255·[digit > 0]|, so a photograph shows through unchanged beside the digit and inverted on it.
-The set is the same for everyone: whole numbers only, and random words straight from the bit stream of PCG64, which
-NumPy guarantees never to change. The stream of a split starts from ``SeedSequence([seed, k])``, k being 0 for train and
-1 for test, and gives three words per digit, in the order of the digits: photograph, top row and left column of the
-crop. The upper 32 bits ``u`` of a word choose among n as ``u·n >> 32``. Photographs are sorted by file name.
+Every pixel is |crop − 255·[digit > 0]|: the photograph is unchanged beside the digit and inverted inside it. The set is
+the same for everyone, because the arithmetic is in integers and the random words come from the bit stream of PCG64,
+which NumPy guarantees never to change. The stream of a split starts from ``SeedSequence([seed, k])``, where k is 0 for
+train and 1 for test, and gives three words per digit, in the order of the digits: photograph, top row and left column
+of the crop. The upper 32 bits ``u`` of a word choose among n as ``u·n >> 32``. Photographs are sorted by file name.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from PIL import Image, UnidentifiedImageError
 from vmt.data.published import PHOTOGRAPHS_ARCHIVE
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import Samples, Split, known_split, read_mnist
-from vmt.data.synthetic.built_sets import Built, Chunk, Tick, no_tick, read_digits, write_set
+from vmt.data.synthetic.built_sets import Built, LabelledImages, Tick, no_tick, read_digits, write_set
 from vmt.errors import InputError
 
 SIDE = 28
@@ -33,7 +33,7 @@ Photograph = NDArray[np.uint8]
 
 
 def build_mnistm(data: Path, out: Path | None = None, seed: int = 0, tick: Tick = no_tick) -> Built:
-    """Writes train.npz and test.npz from the folders mnist and bsds500 of `data`."""
+    """Write train.npz and test.npz from the subfolders mnist and bsds500 of `data`."""
     out = data / "mnistm" if out is None else out
     digits = {split: read_mnist(data / "mnist", split) for split in SPLITS}
     photographs = read_photographs(data / "bsds500")
@@ -56,15 +56,15 @@ def read_mnistm(folder: Path, split: Split) -> Samples:
 
 def blend(digits: NDArray[np.uint8], backgrounds: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """|background − 255·[digit > 0]| for digits (N, H, W) and backgrounds (N, 3, H, W)."""
-    # Subtracting a byte from 255 flips its bits.
+    # 255 minus a byte is the byte with its bits flipped.
     ink = np.where(digits > 0, np.uint8(255), np.uint8(0))
     return backgrounds ^ ink[:, None]
 
 
 def crops(photographs: Sequence[Photograph], count: int, seed: int, split: Split) -> NDArray[np.int64]:
-    """(count, 3): which photograph, and the top row and left column of a crop that lies inside it."""
+    """(count, 3): for each crop, the index of its photograph, its top row and its left column."""
     if seed < 0:
-        raise InputError(f"the seed {seed} is negative: give 0 or more.")
+        raise InputError(f"seed must be 0 or more, but got {seed}.")
     stream = np.random.PCG64(np.random.SeedSequence([seed, SPLITS.index(split)]))
     words = (np.asarray(stream.random_raw(3 * count)) >> np.uint64(32)).reshape(count, 3)
     rooms = np.array([[p.shape[0] - SIDE + 1, p.shape[1] - SIDE + 1] for p in photographs], np.uint64)
@@ -74,7 +74,7 @@ def crops(photographs: Sequence[Photograph], count: int, seed: int, split: Split
 
 
 def read_photographs(folder: Path) -> list[Photograph]:
-    """The training photographs of BSDS500, by file name; those of its archive if it is all there is."""
+    """The training photographs of BSDS500, sorted by file name; unpacked from the archive if needed."""
     paths = _photograph_files(folder)
     if not paths and (folder / PHOTOGRAPHS_ARCHIVE).exists():
         unpack(folder / PHOTOGRAPHS_ARCHIVE, folder, [f"{PHOTOGRAPHS_INSIDE}/"])
@@ -88,7 +88,7 @@ def read_photographs(folder: Path) -> list[Photograph]:
 
 
 def photographs_checksum(photographs: Sequence[Photograph]) -> str:
-    """SHA-256 over the shapes and pixels."""
+    """The SHA-256 of the shapes and pixels of all photographs."""
     digest = hashlib.sha256()
     for photograph in photographs:
         digest.update(np.array(photograph.shape, "<u4").tobytes())
@@ -98,7 +98,7 @@ def photographs_checksum(photographs: Sequence[Photograph]) -> str:
 
 def _blended(
     images: NDArray[np.uint8], labels: NDArray[Any], photographs: Sequence[Photograph], places: NDArray[np.int64]
-) -> Iterator[Chunk]:
+) -> Iterator[LabelledImages]:
     windows = [np.lib.stride_tricks.sliding_window_view(p, (SIDE, SIDE), axis=(0, 1)) for p in photographs]
     for start in range(0, len(images), CHUNK):
         part = slice(start, start + CHUNK)
@@ -112,10 +112,10 @@ def _blended(
 
 def _photograph_files(folder: Path) -> list[Path]:
     for place in (folder, folder / "train", folder / PHOTOGRAPHS_INSIDE):
-        # Archives that passed through a Mac hold companions named ._*.jpg, which are no pictures.
-        found = [path for path in place.glob("*.jpg") if not path.name.startswith(".")]
-        if found:
-            return sorted(found)
+        # Archives made on a Mac hold additional files named ._*.jpg, which are not pictures.
+        paths = [path for path in place.glob("*.jpg") if not path.name.startswith(".")]
+        if paths:
+            return sorted(paths)
     return []
 
 
@@ -124,9 +124,9 @@ def _read_photograph(path: Path) -> Photograph:
         with Image.open(path) as image:
             pixels = np.array(image.convert("RGB"))
     except (UnidentifiedImageError, OSError) as error:
-        raise InputError(f"{path} is not a readable photograph: fetch it again.") from error
+        raise InputError(f"{path} is not a readable photograph: download it again.") from error
     if min(pixels.shape[:2]) < SIDE:
-        raise InputError(f"{path} is smaller than {SIDE}×{SIDE} pixels: fetch the photographs of BSDS500 again.")
+        raise InputError(f"{path} is smaller than {SIDE}×{SIDE} pixels: download the photographs of BSDS500 again.")
     return pixels
 
 
@@ -136,6 +136,7 @@ def _sha(array: NDArray[Any]) -> str:
 
 def _warning(folder: Path, count: int) -> str:
     return (
-        f"the {count} photographs of {folder} decode to other pixels than the 200 of BSDS500 do elsewhere, so this "
-        "MNIST-M is not bit for bit the usual one: compare the files, or the version of libjpeg in Pillow."
+        f"the pixels of the {count} photographs in {folder} differ from those of the 200 training photographs of "
+        "BSDS500, so this MNIST-M is not identical to the usual one: compare the files, or the version of libjpeg in "
+        "Pillow."
     )
