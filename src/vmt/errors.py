@@ -1,5 +1,4 @@
-"""The one exception that means: the input is wrong, and this sentence says what to do. And sentences for what others
-raise."""
+"""The exception for bad input, messages for errors that others raise, and small parts of messages."""
 
 import operator
 from collections.abc import Iterable
@@ -16,21 +15,23 @@ class InputError(ValueError):
     """
 
 
-def refused(error: OSError) -> str:
-    """The sentence for what the system refused: a path too long, a folder without permission, a disk that is gone."""
+def message_of_os_error(error: OSError) -> str:
+    """The message for an error of the operating system, such as a missing permission or a full disk."""
     what = error.filename if error.filename is not None else "a file or stream"
     return f"{what} cannot be used ({error.strerror or error}): check the path, its permissions and the disk."
 
 
-def gave_up(error: RuntimeError) -> str | None:
-    """The sentence for a GPU without enough memory, or one that fails; None for any other error. What is known about
-    going on is in the error's notes."""
+def message_of_gpu_error(error: RuntimeError) -> str | None:
+    """The message for a GPU that is out of memory or has failed; None for any other error.
+
+    The notes of the error say how to continue, where that is known.
+    """
     import torch
 
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, torch.OutOfMemoryError):
-        what = f"the GPU has too little memory ({lines[0].split('. ')[0].rstrip('.')})"
-        remedy = "take a smaller batch size or network, end other programs that use it, or choose another device"
+        what = f"the GPU is out of memory ({lines[0].split('. ')[0].rstrip('.')})"
+        remedy = "use a smaller batch size or network, end other programs that use it, or choose another device"
     elif isinstance(error, torch.AcceleratorError):
         what, remedy = f"the GPU has failed ({lines[0]})", "the same command may work in a new process"
     else:
@@ -39,7 +40,7 @@ def gave_up(error: RuntimeError) -> str | None:
 
 
 def whole(value: Any, name: str) -> int:
-    """A whole number, NumPy's among them, as Python's own."""
+    """A whole number as a Python int; NumPy's integers are accepted."""
     try:
         return operator.index(value)
     except TypeError as error:
@@ -47,7 +48,8 @@ def whole(value: Any, name: str) -> int:
 
 
 def counted(count: int, what: str) -> str:
-    """
+    """A count with its noun.
+
     >>> counted(1, "run"), counted(2, "run")
     ('1 run', '2 runs')
     """
@@ -55,7 +57,7 @@ def counted(count: int, what: str) -> str:
 
 
 def perhaps(name: str, known: Iterable[str]) -> str:
-    """What may have been meant by a name that is not known.
+    """A suggestion for an unknown name.
 
     >>> perhaps("vadda", ["vada", "vmt"]), perhaps("other", ["vada", "vmt"])
     (' (perhaps vada?)', '')
@@ -65,12 +67,15 @@ def perhaps(name: str, known: Iterable[str]) -> str:
 
 
 def shown(text: Path | str) -> str:
-    """A name that can be printed and saved, even if its bytes are no text: those are written out, or names that differ
-    in them would become one."""
+    """A file name that can be printed and saved: bytes that are not UTF-8 are escaped, so names stay distinct."""
     return str(text).encode("utf-8", "backslashreplace").decode()
 
 
 def few(names: list[str], most: int = 3) -> str:
-    """The first few of many."""
+    """The first names of a list, and how many more there are.
+
+    >>> few(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

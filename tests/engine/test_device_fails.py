@@ -12,7 +12,7 @@ from tests.paper.test_at_once import CHANGES
 from tests.paper_cells import cell
 from vmt.cli.main import main
 from vmt.cli.train import load
-from vmt.errors import gave_up
+from vmt.errors import message_of_gpu_error
 from vmt.paper.experiment import jobs_for
 from vmt.paper.queue import Workspace, run_queue
 from vmt.train.progress import Progress
@@ -81,8 +81,8 @@ def test_a_run_whose_gpu_gives_up_says_how_to_go_on(
 
 
 def test_other_errors_of_torch_are_not_taken_for_the_gpu() -> None:
-    assert gave_up(RuntimeError("shapes do not match")) is None
-    assert gave_up(torch.OutOfMemoryError()) is not None
+    assert message_of_gpu_error(RuntimeError("shapes do not match")) is None
+    assert message_of_gpu_error(torch.OutOfMemoryError()) is not None
 
 
 class ShortOfMemory(Progress):

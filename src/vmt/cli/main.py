@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import vmt
 from vmt.cli import bench, data, demo, evaluate, export, lists, paper, predict, report, select, train
 from vmt.cli.options import Help
-from vmt.errors import InputError, gave_up, perhaps, refused
+from vmt.errors import InputError, message_of_gpu_error, message_of_os_error, perhaps
 
 EXAMPLES = """examples:
   vmt demo                                    see it work: a small real task, a few minutes on a CPU
@@ -137,10 +137,10 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        complain(refused(error))
+        complain(message_of_os_error(error))
         return 2
     except RuntimeError as error:
-        if (sentence := gave_up(error)) is None:
+        if (sentence := message_of_gpu_error(error)) is None:
             raise
         complain(sentence)
         return 1

@@ -21,7 +21,7 @@ from torch import OutOfMemoryError
 
 from vmt.data.task import Task
 from vmt.device import torch_device
-from vmt.errors import InputError, counted, gave_up, refused
+from vmt.errors import InputError, counted, message_of_gpu_error, message_of_os_error
 from vmt.paper.experiment import Job
 from vmt.paper.results import is_done, write_result
 from vmt.runs.folder import RUN, SUMMARY, InUse, RunSpec, folder_lock, read_run
@@ -110,10 +110,10 @@ def run_queue(
                 busy.add(job.run)
                 continue
             except (InputError, OSError) as error:
-                problems[at_fault] = refused(error) if isinstance(error, OSError) else str(error)
+                problems[at_fault] = message_of_os_error(error) if isinstance(error, OSError) else str(error)
                 continue
             except OutOfMemoryError as error:
-                problems[at_fault] = f"{job}: {gave_up(error)}"
+                problems[at_fault] = f"{job}: {message_of_gpu_error(error)}"
                 continue
             busy.clear()  # who was at a run may have come to its end, or to grief
             if not got_there:
@@ -268,7 +268,7 @@ def work(
         torch_device(changes["device"])  # it may be gone for a while where another worker's has failed
         filled = run_queue(queue, load, workspace, budget, changes, say, Lines if workspace.at_once > 1 else Progress)
     except (InputError, RuntimeError) as error:
-        if (sentence := str(error) if isinstance(error, InputError) else gave_up(error)) is None:
+        if (sentence := str(error) if isinstance(error, InputError) else message_of_gpu_error(error)) is None:
             raise
         say(f"vmt: {sentence}")
         sys.exit(1)  # only a new process can go on with what a device has failed at

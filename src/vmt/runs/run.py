@@ -18,7 +18,7 @@ from vmt import methods
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.disk import write_atomically
-from vmt.errors import InputError, gave_up
+from vmt.errors import InputError, message_of_gpu_error
 from vmt.figures import draw_curves
 from vmt.methods.nouns import Method
 from vmt.model import Model
@@ -148,7 +148,7 @@ def carry_out(
                 (folder / RUN).unlink()  # refused before its first step: the folder is free for another try
             raise
         except RuntimeError as error:
-            if folder is not None and gave_up(error) is not None and checkpoints(folder / CHECKPOINTS):
+            if folder is not None and message_of_gpu_error(error) is not None and checkpoints(folder / CHECKPOINTS):
                 error.add_note(f"the run in {folder} can be resumed from its last checkpoint (--resume {folder})")
             raise
         summary = summarise(run, outcome, folder)
