@@ -151,7 +151,7 @@ def test_mistakes_in_a_user_defined_method_are_named() -> None:
         Term("own", per_example, (np.zeros(3),))  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"'own'.*Tap"):
         Term("own", per_example, view.logits)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"'own'.*weight.*'1'"):
+    with pytest.raises(InputError, match=r"weight.*'own'.*'1'"):
         Term("own", per_example, (view.logits,), "1")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"'own'.*\(3,\)"):
         trained(agreement(torch.square))

@@ -176,7 +176,7 @@ def test_ramp(shape: str, half: float) -> None:
     assert ramp(0) == pytest.approx(0)
     assert ramp(0.5) == pytest.approx(half, abs=1e-4)
     assert ramp(1) == pytest.approx(1, abs=1e-4)
-    with pytest.raises(InputError, match="shape 'cos'"):
+    with pytest.raises(InputError, match="'cos'"):
         Ramp(0.0, 1.0, shape="cos")
     late = Ramp(2.0, 4.0, begin=0.5, until=0.75)
     assert [late(p) for p in (0, 0.5, 0.625, 0.75, 1)] == pytest.approx([2, 2, 3, 4, 4])
@@ -198,7 +198,7 @@ def test_warm_up_is_of_the_targets_penalties_alone() -> None:
     assert weights(methods.vmt(lambda_t=0, warm_up=0.5)) == weights(methods.vmt(lambda_t=0))
     assert methods.dirt_t(warm).phases[1] == methods.dirt_t(plain).phases[1]
     for method in (methods.vada, methods.co_da, methods.vmt):
-        with pytest.raises(InputError, match=r"warm_up=5000 .*from 0 to 1"):
+        with pytest.raises(InputError, match="warm_up"):
             method(warm_up=5000)
 
 

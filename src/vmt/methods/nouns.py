@@ -1,7 +1,8 @@
-"""The nouns that a method is made of. A method is a value; adding one means writing one down (:mod:`vmt.methods`).
+"""The nouns that a method is made of. A method is a value, not a class (:mod:`vmt.methods.systems` has examples).
 
-A :class:`Method` has roles (networks) and phases; a :class:`Phase` has ordered updates and events; an :class:`Update`
-optimises some roles on the sum of weighted terms; a :class:`Term` is a loss and the nodes it reads.
+A :class:`Method` has roles (networks) and phases. A :class:`Phase` has updates, in order, and events. An
+:class:`Update` optimises some of the roles on a weighted sum of terms. A :class:`Term` is a loss and the nodes that it
+reads (:mod:`vmt.methods.nodes`).
 """
 
 import math
@@ -11,19 +12,20 @@ from numbers import Real
 
 from torch import Tensor
 
-from vmt.errors import InputError, whole
+from vmt.errors import InputError, counted, whole
 from vmt.methods.nodes import Labels, Node, View, below
 from vmt.methods.schedules import Number
 from vmt.nets.staged import INPUT
 
 Loss = Callable[..., Tensor | tuple[Tensor, ...]]
+"""A function of the tensors that a term reads. It returns a value for each example, (N,), or several such vectors."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """``weight`` × the mean of ``loss`` over examples. A loss may return several vectors, whose means are added.
+    """``weight`` × the mean of ``loss`` over the examples. If the loss returns several vectors, their means are added.
 
-    A term of weight 0 is measured and logged, never differentiated.
+    A term of weight 0 is logged but not differentiated; its loss may return several values for each example, (N, …).
     """
 
     name: str
@@ -33,27 +35,33 @@ class Term:
 
     def __post_init__(self) -> None:
         if not isinstance(self.reads, tuple):
-            raise InputError(f"the term {self.name!r} reads a {type(self.reads).__name__}: give a tuple of nodes.")
+            raise InputError(
+                f"reads of the term {self.name!r} must be a tuple of nodes, but is a {type(self.reads).__name__}."
+            )
         for node in self.reads:
             if isinstance(node, View):
-                raise InputError(f"the term {self.name!r} reads a View: read one of its taps, such as view.logits.")
+                raise InputError(
+                    f"the term {self.name!r} must read a tap of a View, such as view.logits, but reads the View."
+                )
             if not hasattr(node, "value") or not hasattr(node, "reads"):
                 raise InputError(
-                    f"the term {self.name!r} reads a {type(node).__name__}: read nodes, such as view.logits or "
-                    "Labels(batch)."
+                    f"the term {self.name!r} must read nodes, such as view.logits or Labels(batch), but reads a "
+                    f"{type(node).__name__}."
                 )
         if not callable(self.weight) and not (isinstance(self.weight, Real) and math.isfinite(self.weight)):
-            raise InputError(f"the term {self.name!r} has the weight {self.weight!r}: give a number or a schedule.")
+            raise InputError(
+                f"the weight of the term {self.name!r} must be a number or a schedule, but got {self.weight!r}."
+            )
 
 
 def measure(name: str, figure: Loss, *reads: Node) -> Term:
-    """A figure that is only logged."""
+    """A term of weight 0: a figure that is only logged."""
     return Term(name, figure, reads, weight=0.0)
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with the paper's settings, and ε beside √v before bias correction, as TensorFlow has it."""
+    """Adam with the settings of the paper. As in TensorFlow, ε is added to √v before the bias correction."""
 
     lr: Number = 1e-3
     beta1: float = 0.5
@@ -62,12 +70,12 @@ class Adam:
 
     def __post_init__(self) -> None:
         if not callable(self.lr) and not 0 < self.lr < math.inf:
-            raise InputError(f"the learning rate is {self.lr}: give a positive number, for example 0.001.")
+            raise InputError(f"the learning rate lr must be a positive number, but got {self.lr}.")
 
 
 @dataclass(frozen=True)
 class Average:
-    """After each update, ``into`` moves by 1 − decay towards the weights of ``of``."""
+    """An average of weights: after each update, ``into`` ← decay · ``into`` + (1 − decay) · ``of``."""
 
     of: str
     into: str
@@ -75,37 +83,41 @@ class Average:
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay <= 1:
-            raise InputError(f"decay={self.decay} is not between 0 (no average) and 1 (nothing ever forgotten).")
+            raise InputError(f"decay must be from 0 (no average) to 1 (no change), but got {self.decay}.")
 
 
 @dataclass(frozen=True)
 class Update:
-    """One optimiser step."""
+    """One optimiser step on the sum of some terms."""
 
     name: str
+    """Draws and the optimiser's moments are known by this name."""
     optimises: tuple[str, ...]
+    """The roles whose weights change."""
     terms: tuple[Term, ...]
     optimiser: Adam = Adam()
     averages: tuple[Average, ...] = ()
+    """Weight averages that follow after the step."""
     keep: tuple[View, ...] = ()
-    """Views that run for their running statistics although no term reads them."""
+    """Views that run for the sake of the running statistics, even if no term reads them."""
     batch: str | None = None
-    """The name of an earlier update whose batch this one uses again; None draws a fresh one."""
+    """The name of an earlier update of the phase, whose batch is used again; None draws a fresh batch."""
     repeats: int = 1
+    """How many steps are taken in an iteration."""
 
     def __post_init__(self) -> None:
         for name in ("optimises", "terms", "averages", "keep"):
             if not isinstance(given := getattr(self, name), tuple):
-                raise InputError(f"{name} of update {self.name!r} is a {type(given).__name__}: give a tuple.")
+                raise InputError(f"{name} of update {self.name!r} must be a tuple, but is a {type(given).__name__}.")
         if not self.optimises:
-            raise InputError(f"update {self.name!r} optimises nothing: name one or more roles.")
+            raise InputError(f"update {self.name!r} must optimise one or more roles, but optimises is empty.")
         if self.repeats < 1:
-            raise InputError(f"update {self.name!r} is repeated {self.repeats} times: give 1 or more.")
+            raise InputError(f"repeats of update {self.name!r} must be 1 or more, but got {self.repeats}.")
 
 
 @dataclass(frozen=True)
 class CopyRole:
-    """Copies weights and running statistics of one role into another."""
+    """Copies the weights and running statistics of one role into another."""
 
     of: str
     into: str
@@ -113,19 +125,19 @@ class CopyRole:
 
 @dataclass(frozen=True)
 class Event:
-    """Something done before the first step of a phase and then every ``every`` steps of it."""
+    """An action at the start of a phase and then every ``every`` iterations."""
 
     every: int
     action: CopyRole
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise InputError(f"an interval of {self.every} iterations cannot be kept: give 1 or more.")
+            raise InputError(f"the interval of an event must be 1 iteration or more, but got {self.every}.")
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Steps that all do the same updates."""
+    """A number of iterations, which all take the same updates."""
 
     name: str
     updates: tuple[Update, ...]
@@ -133,22 +145,24 @@ class Phase:
     iterations: int = 40_000
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "iterations", whole(self.iterations, f"the length of the phase {self.name!r}"))
+        object.__setattr__(self, "iterations", whole(self.iterations, f"iterations of the phase {self.name!r}"))
         if self.iterations < 1:
-            raise InputError(f"the phase {self.name!r} has {self.iterations} iterations: give 1 or more.")
+            raise InputError(f"iterations of the phase {self.name!r} must be 1 or more, but got {self.iterations}.")
 
 
 @dataclass(frozen=True)
 class Network:
-    """A role played by the task's network, freshly initialised: all of it, or the stages after and until a tap."""
+    """A role that is the task's network, or some of its stages, with weights of its own."""
 
     after: str = INPUT
+    """The tap after which the stages begin."""
     until: str | None = None
+    """The tap of the last stage; None takes all that follow."""
 
 
 @dataclass(frozen=True)
 class Discriminator:
-    """A role that tells the domains apart by what another role produces at a tap."""
+    """A role that tells the domains apart: a logit for each sample, (N, 1), from what another role has at a tap."""
 
     of: str = "classifier"
     tap: str = "features"
@@ -157,9 +171,9 @@ class Discriminator:
 
 @dataclass(frozen=True)
 class Copy:
-    """A role that starts as a copy of another and is never optimised.
+    """A role that starts as a copy of another role and is not optimised.
 
-    With ``shared_statistics`` it uses the other's live running statistics, as the paper's evaluation does.
+    With ``shared_statistics`` it uses the current running statistics of the other role, as the paper's evaluation does.
     """
 
     of: str = "classifier"
@@ -171,7 +185,7 @@ Role = Network | Discriminator | Copy
 
 @dataclass(frozen=True)
 class Method:
-    """A training procedure, whole.
+    """A whole training procedure.
 
     >>> from vmt import methods
     >>> methods.dirt_t(methods.vmt(), iterations=80_000)
@@ -182,22 +196,22 @@ class Method:
     roles: Mapping[str, Role]
     phases: tuple[Phase, ...]
     predictor: tuple[str, ...] = ("ema",)
-    """The roles that, applied one after the other, predict."""
+    """The roles that predict, applied one after the other."""
 
     def __post_init__(self) -> None:
         made: list[str] = []
         for name, maker in self.roles.items():
             if not isinstance(maker, Network) and maker.of not in made:
                 raise InputError(
-                    f"method {self.name!r}: the role {name!r} is made from {maker.of!r}, which is no role before it: "
-                    "put that one first."
+                    f"method {self.name!r}: the role {name!r} is made from {maker.of!r}, which must come before it in "
+                    "roles."
                 )
             made.append(name)
         names = [phase.name for phase in self.phases]
         if repeated := [name for i, name in enumerate(names) if name in names[:i]]:
             raise InputError(
-                f"method {self.name!r} has two phases {repeated[0]!r}: give each its own name, by which models and "
-                "figures of a run are kept."
+                f"method {self.name!r} has two phases {repeated[0]!r}: give each its own name, by which its models and "
+                "figures are kept."
             )
         for phase in self.phases:
             self._check_names(phase)
@@ -210,40 +224,41 @@ class Method:
                 for role in update.optimises:
                     if isinstance(self.roles[role], Copy):
                         raise InputError(
-                            f"method {self.name!r}: update {update.name!r} optimises the role {role!r}, which is a copy"
+                            f"method {self.name!r}: update {update.name!r} cannot optimise the role {role!r}, because "
+                            "it is a Copy: use a Network."
                         )
         self._check_roles("the predictor", self.predictor)
 
     def _check_names(self, phase: Phase) -> None:
-        """Draws and optimiser moments go by the names of updates."""
+        """Refuse updates of equal names: draws and the optimiser's moments are known by them."""
         before: list[str] = []
         for update in phase.updates:
             if update.name in before:
                 raise InputError(f"the phase {phase.name!r} has two updates {update.name!r}: give each its own name.")
             if update.batch is not None and update.batch not in before:
                 raise InputError(
-                    f"update {update.name!r} uses the batch of {update.batch!r}, which is no update before it in the "
-                    f"phase {phase.name!r}: name one that is, or leave batch out."
+                    f"update {update.name!r} uses the batch of {update.batch!r}, which must be an earlier update of "
+                    f"the phase {phase.name!r}; None draws a fresh batch."
                 )
             before.append(update.name)
 
     def _check_roles(self, where: str, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.roles:
-                raise InputError(f"method {self.name!r}: {where} names the role {name!r}, which is not in roles")
+                raise InputError(f"method {self.name!r}: {where} names the role {name!r}, which is not in roles.")
 
     def __repr__(self) -> str:
         lengths = ", then ".join(f"{phase.iterations:,} iterations of {phase.name}" for phase in self.phases)
-        return f"<method {self.name}: {lengths}>"  # all of its terms would fill pages
+        return f"<method {self.name}: {lengths}>"  # its terms would fill pages
 
     def with_iterations(self, *iterations: int | None) -> "Method":
-        """The same method with other phase lengths, in the order of its phases; None keeps a phase's own.
+        """The same method with phases of other lengths, in their order; None keeps the length of a phase.
 
-        The weight averages of a phase that gets short forget as fast as they then must (``decay_for``).
+        If a phase becomes short, its weight averages get a smaller decay.
         """
         if len(iterations) > len(self.phases):
             raise InputError(
-                f"method {self.name!r} has {len(self.phases)} phases, but {len(iterations)} lengths were given"
+                f"method {self.name!r} has {counted(len(self.phases), 'phase')}, but got {len(iterations)} lengths."
             )
         lengths = [*iterations, *[None] * (len(self.phases) - len(iterations))]
         phases = tuple(
@@ -253,7 +268,7 @@ class Method:
         return replace(self, phases=phases)
 
     def with_decay(self, decay: float) -> "Method":
-        """The same method with another decay of its weight averages; short runs want a faster one."""
+        """The same method with another decay of its weight averages; a short run needs a smaller one."""
 
         def decayed(average: Average) -> Average:
             return replace(average, decay=decay)
@@ -262,14 +277,16 @@ class Method:
 
     @property
     def iterations(self) -> int:
+        """The iterations of all phases."""
         return sum(phase.iterations for phase in self.phases)
 
     def updates(self) -> Iterator[Update]:
+        """The updates of all phases."""
         for phase in self.phases:
             yield from phase.updates
 
     def reads_labels_of(self, stream: str) -> bool:
-        """Whether any term does, itself or through the nodes that it reads."""
+        """Whether a term reads the labels of a stream, itself or through other nodes."""
         nodes = (node for update in self.updates() for term in update.terms for node in term.reads)
         return any(isinstance(each, Labels) and each.batch.stream == stream for node in nodes for each in below(node))
 

@@ -1,4 +1,4 @@
-"""Numbers that may change over a phase: weights and learning rates."""
+"""Weights and learning rates that change over a phase."""
 
 import math
 from dataclasses import dataclass
@@ -8,19 +8,20 @@ from vmt.errors import InputError
 
 
 class Schedule(Protocol):
-    """A number as a function of progress, 0 at the start of a phase and 1 at its end."""
+    """A number as a function of progress, which is 0 at the start of a phase and 1 at its end."""
 
     def __call__(self, progress: float) -> float: ...
 
 
 Number = float | Schedule
+"""A constant or a schedule."""
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """From ``start`` to ``end`` while progress goes from ``begin`` to ``until``; constant before and after.
+    """A number that goes from ``start`` to ``end`` while progress goes from ``begin`` to ``until``.
 
-    ``shape`` is ``linear``, ``cosine``, or ``sigmoid`` (DANN's 2/(1+exp(−10p)) − 1).
+    It is constant before and after. ``shape`` is ``linear``, ``cosine`` or ``sigmoid`` (DANN's 2/(1+exp(−10p)) − 1).
 
     >>> weight = Ramp(0.0, 1.0, until=0.5)
     >>> [weight(progress) for progress in (0.0, 0.25, 0.5, 1.0)]
@@ -35,7 +36,7 @@ class Ramp:
 
     def __post_init__(self) -> None:
         if self.shape not in ("linear", "cosine", "sigmoid"):
-            raise InputError(f"there is no ramp of the shape {self.shape!r}: choose linear, cosine or sigmoid.")
+            raise InputError(f"shape must be 'linear', 'cosine' or 'sigmoid', but got {self.shape!r}.")
 
     def __call__(self, progress: float) -> float:
         p = min(max((progress - self.begin) / max(self.until - self.begin, 1e-12), 0.0), 1.0)
@@ -48,7 +49,7 @@ class Ramp:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """``value``, which is reached in a straight line from 0 within the first ``share`` of a phase.
+    """A number that grows in a straight line from 0 to ``value`` over the first ``share`` of a phase.
 
     >>> weight = WarmUp(0.06, share=0.5)
     >>> [weight(progress) for progress in (0.0, 0.25, 0.5, 1.0)]
@@ -64,7 +65,7 @@ class WarmUp:
 
 
 def warmed_up(value: Number, share: float) -> Number:
-    """The value itself where there is nothing to warm up."""
+    """``value`` with a warm-up over a share of the phase, or unchanged if the share or the value is 0."""
     if not 0 <= share <= 1:
-        raise InputError(f"warm_up={share} is not a share of the iterations: give a number from 0 to 1.")
+        raise InputError(f"warm_up must be a share of the iterations, from 0 to 1, but got {share}.")
     return value if share == 0 or value == 0 else WarmUp(value, share)
