@@ -1,7 +1,10 @@
-"""A model as one file for other programs: ONNX, or a program of ``torch.export``.
+"""Export a model as one file for other programs, ONNX or ``torch.export``, and read such a file back.
 
-Preprocessing is inside: the file takes samples as they are stored and gives probabilities. Images come as (N, H, W, C),
-the way pictures are decoded, in any height and width; vectors as (N, F). The number of samples is free.
+The file contains the preprocessing: it takes samples as they are stored and returns probabilities. Images have the shape
+(N, H, W, C), in which pictures are decoded, with any height and width; vectors (N, F). N is free.
+
+The header of the file has the entries ``format`` and ``version`` and, in JSON, ``classes``, ``features``, ``input``,
+``preprocess`` and ``about``. ONNX keeps it in the metadata of the model, a ``.pt2`` file in the extra file ``vmt.json``.
 """
 
 import copy
@@ -33,16 +36,257 @@ from vmt.model import Model, load
 EXPORT_FORMAT, EXPORT_VERSION = "vmt-export", 1
 EXTRA = "vmt.json"
 INPUT, OUTPUT = "samples", "probabilities"
-MISSING = "{} is not installed, which ONNX files need: pip install 'vmt[export]'."
+TOLERANCE = 1e-4
+# The axes whose size is free, in order.
+AXES = ("batch", "height", "width")
+MISSING = "ONNX files need the package {}: pip install 'vmt[export]'."
 
-# onnxruntime's name for it is a bare number.
+# onnxruntime has no name for this level of logging.
 ERRORS_ONLY = 3
 
 Run = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 
+@dataclass(frozen=True)
+class Parity:
+    """How far an exported file is from its model."""
+
+    samples: int
+    difference: float
+    """The largest difference of any probability."""
+
+
+def export(model: Model, path: str | Path, format: str | None = None, samples: Any = None) -> Parity:
+    """Write a model as an ``.onnx`` or ``.pt2`` file, after checking that its probabilities equal the model's.
+
+    Parameters
+    ----------
+    model
+        A trained model; its network is exported in evaluation mode.
+    format
+        ``"onnx"`` or ``"pt2"``; by default the path's suffix.
+    samples
+        Samples to compare on, as :meth:`vmt.Model.predict` takes them, of which at most 1,000 are used; or an iterator
+        over several such arrays, for samples of different shapes. By default, random samples.
+
+    Examples
+    --------
+    >>> import tempfile, vmt
+    >>> ys = np.arange(60) % 3
+    >>> xs = np.random.default_rng(0).normal(size=(60, 5)) + 2 * ys[:, None]
+    >>> model = vmt.adapt((xs, ys), xs + 0.5, iterations=2, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parity = export(model, f"{folder}/model.pt2", samples=xs)
+    >>> parity.samples, parity.difference < 1e-4
+    (60, True)
+    """
+    path = Path(path)
+    format = format or path.suffix[1:]
+    if format not in FORMATS:
+        raise InputError(f"there is no export format {format!r}: choose one of {', '.join(FORMATS)}.")
+    check_parent_folder(path)
+    # On the CPU, where the file runs: a GPU rounds convolutions differently.
+    network = copy.deepcopy(model.network).cpu()
+    model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features)
+    checked = parts_of(random_samples(model.preprocess) if samples is None else samples)
+    program = traced(Deployed(model).eval(), example(model.preprocess))
+    content = (as_onnx if format == ONNX else as_pt2)(program, header_of(model))
+    parity = compared(model, from_bytes(content, format, str(path)).predict_proba, checked)
+    write_atomically(path, content)
+    return parity
+
+
+class Deployed(nn.Module):
+    """From stored samples to probabilities."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.network, self.size = model.network, model.preprocess.size
+        per_value = (-1,) if self.size is None else (-1, 1, 1)
+        for name in ("scale", "shift"):
+            self.register_buffer(name, torch.tensor(getattr(model.preprocess, name)).view(per_value))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        x = samples.to(torch.float32)
+        if self.size is not None:
+            # Contiguous as in training, for a network that flattens with view. Antialiasing does not change how images
+            # are enlarged, so one formula serves every size.
+            x = x.permute(0, 3, 1, 2).contiguous()
+            x = F.interpolate(x, self.size, mode="bilinear", align_corners=False, antialias=True)
+        logits: Tensor = self.network(x * self.scale + self.shift)["logits"]
+        return logits.float().softmax(1)
+
+
+def traced(module: nn.Module, samples: Tensor) -> torch.export.ExportedProgram:
+    """The module as a graph, for any number of samples and images of any size."""
+    free = {axis: torch.export.Dim(name) for axis, name in enumerate(AXES[: 3 if samples.ndim == 4 else 1])}
+    failures: list[Exception] = []
+    # The strict tracer reads the code of a network; the other one only watches it run and takes len(x) for a constant.
+    for strict in (False, True):
+        try:
+            with quiet(), plain_attention():
+                return torch.export.export(module, (samples,), dynamic_shapes=(free,), strict=strict)
+        except Exception as error:  # a user-defined network may raise anything in the tracer
+            failures.append(error)
+    raise InputError(
+        f"the network cannot be exported ({first_line(failures[0])}): avoid branches that depend on values, and sizes "
+        "that depend on the number of samples."
+    ) from failures[0]
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Run torch's transformer layers as the operations that they consist of, because ONNX lacks the fused one."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def as_pt2(program: torch.export.ExportedProgram, header: dict[str, str]) -> bytes:
+    file = io.BytesIO()
+    with quiet():
+        torch.export.save(program, file, extra_files={EXTRA: json.dumps(header, ensure_ascii=False)})
+    return file.getvalue()
+
+
+def as_onnx(program: torch.export.ExportedProgram, header: dict[str, str]) -> bytes:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        if find_spec(package) is None:
+            raise InputError(MISSING.format(package))
+    try:
+        with quiet():
+            made = torch.onnx.export(program, dynamo=True, verbose=False, input_names=[INPUT], output_names=[OUTPUT])
+    except Exception as error:
+        raise InputError(f"the network cannot be written as ONNX ({first_line(error)}): try the format pt2.") from error
+    assert made is not None
+    proto: Any = made.model_proto
+    name_free_axes(proto.graph)
+    remove_traces(proto.graph)
+    for key, value in header.items():
+        proto.metadata_props.add(key=key, value=value)
+    content: bytes = proto.SerializeToString()
+    return content
+
+
+def name_free_axes(graph: Any) -> None:
+    """Name the free axes for readers of the file; sizes inside the graph are not kept."""
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        for axis, name in zip(value.type.tensor_type.shape.dim, AXES, strict=False):
+            if axis.dim_param:
+                axis.dim_param = name
+
+
+def remove_traces(graph: Any) -> None:
+    """Remove the exporter's notes on where each operation came from: they contain paths of this machine."""
+    for node in graph.node:
+        del node.metadata_props[:]
+        node.ClearField("doc_string")
+
+
+def header_of(model: Model) -> dict[str, str]:
+    """Everything that a program has to know which has only the file."""
+    described = {
+        "format": EXPORT_FORMAT,
+        "version": str(EXPORT_VERSION),
+        "classes": model.classes,
+        "features": model.features,
+        "input": input_of(model.preprocess),
+        "preprocess": model.preprocess.to_dict(),
+        "about": model.about,
+    }
+    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in described.items()}
+
+
+def input_of(preprocess: Preprocess) -> dict[str, Any]:
+    """A description of the input."""
+    if preprocess.size is None:
+        return {"name": INPUT, "layout": "NF", "dtype": "float32", "features": preprocess.channels}
+    values = preprocess.values
+    return {
+        "name": INPUT,
+        "layout": "NHWC",
+        "dtype": "uint8" if values is BYTES else "float32",
+        "range": [values.low, values.high],
+        "channels": preprocess.channels,
+        "resized_to": list(preprocess.size),
+    }
+
+
+def compared(model: Model, probabilities: Any, parts: Sequence[Any]) -> Parity:
+    """Compare a file with its model, on many samples together and on single ones, and refuse it if they differ."""
+    pairs = [(probabilities(x), model.predict_proba(x)) for part in parts for x in (part, part[:1])]
+    difference = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
+    if not difference <= TOLERANCE:  # also if it is NaN
+        raise InputError(
+            f"the exported probabilities differ from the model's by up to {difference:.2g} (allowed: {TOLERANCE:.0e}), "
+            "so nothing was written: check for layers that are random or keep state in evaluation mode."
+        )
+    return Parity(sum(map(len, parts)), difference)
+
+
+def parts_of(samples: Any) -> list[Any]:
+    """The arrays of an iterator, or at most 1,000 evenly spaced samples of one array."""
+    if not isinstance(samples, Iterator):
+        samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
+        count = min(len(samples), MOST_CHECKED)
+        samples = [samples[np.arange(count) * len(samples) // max(count, 1)]]
+    parts = [part for part in samples if len(part)]
+    if not parts:
+        raise InputError("there are no samples to compare on: give one or more.")
+    return parts
+
+
+def random_samples(preprocess: Preprocess) -> NDArray[Any]:
+    """Random samples in the range of real ones."""
+    random, count = np.random.default_rng(0), 64
+    if preprocess.size is None:
+        standard = random.standard_normal((count, preprocess.channels))
+        vectors: NDArray[Any] = (standard - np.array(preprocess.shift)) / np.array(preprocess.scale)
+        return vectors.astype(np.float32)
+    shape, values = (count, *preprocess.size, preprocess.channels), preprocess.values
+    if values is BYTES:
+        return random.integers(0, 256, shape, dtype=np.uint8)
+    return random.uniform(values.low, values.high, shape).astype(np.float32)
+
+
+def example(preprocess: Preprocess) -> Tensor:
+    """The example for the tracer: a number of samples that equals no other size, and images that need resizing."""
+    if preprocess.size is None:
+        return torch.zeros(3, preprocess.channels)
+    height, width = preprocess.size
+    kind = torch.uint8 if preprocess.values is BYTES else torch.float32
+    return torch.zeros(3, height + 2, width + 3, preprocess.channels, dtype=kind)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the exporters, which print about packages that are not needed here and about their own errors."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.ERROR))
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def first_line(error: BaseException) -> str:
+    """The message of the first cause; the ONNX exporter puts a page of advice on top of it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
+
+
 class Exported:
-    """A classifier from an exported file, on the CPU."""
+    """A classifier read from an exported file, which runs on the CPU."""
 
     def __init__(self, run: Run, header: Mapping[str, str]) -> None:
         self.run = run
@@ -78,7 +322,7 @@ class Exported:
         if self.preprocess.values is not BYTES:
             return x
         if x.is_floating_point() and not torch.equal(x, x.round()):
-            raise InputError("the file reads whole values in 0–255, as pictures hold them: round the input.")
+            raise InputError("the file reads whole numbers in 0–255, as pictures hold them: round the input.")
         return x.to(torch.uint8)
 
     def __repr__(self) -> str:
@@ -86,13 +330,13 @@ class Exported:
 
 
 def open_model(path: str | Path, device: str = "auto", network: str | None = None) -> Model | Exported:
-    """Whatever can predict: a run's folder, a saved model, or an exported file, which needs no ``network``."""
+    """Open a run folder, a saved model or an exported file for prediction; the latter needs no ``network``."""
     path = Path(path)
     return load_exported(path, device) if path.suffix[1:] in FORMATS else load(path, network, device)
 
 
 def load_exported(path: str | Path, device: str = "auto") -> Exported:
-    """The classifier in an ``.onnx`` or ``.pt2`` file that ``vmt export`` wrote.
+    """Load the classifier in an ``.onnx`` or ``.pt2`` file that ``vmt export`` wrote.
 
     >>> import tempfile, vmt
     >>> ys = np.arange(60) % 3
@@ -106,7 +350,7 @@ def load_exported(path: str | Path, device: str = "auto") -> Exported:
     """
     path = Path(path)
     if device not in ("auto", "cpu"):
-        raise InputError(f"an exported file is run on the CPU here, not on {device}: leave out --device.")
+        raise InputError(f"an exported file runs on the CPU, not on {device}: leave out --device.")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -118,9 +362,13 @@ def from_bytes(content: bytes, format: str, name: str) -> Exported:
     """The classifier in the content of an exported file."""
     run, header = from_onnx(content, name) if format == ONNX else from_pt2(content, name)
     if header.get("format") != EXPORT_FORMAT:
-        raise InputError(f"{name} was not written by vmt export: it lacks the class names and the input's description.")
+        raise InputError(
+            f"{name} was not written by vmt export: give a file that was, because others lack the class names."
+        )
     if int(header["version"]) > EXPORT_VERSION:
-        raise InputError(f"{name} has format version {header['version']}, newer than this library knows: upgrade vmt.")
+        raise InputError(
+            f"{name} has format version {header['version']}, which this version of vmt does not know: upgrade vmt."
+        )
     return Exported(run, header)
 
 
@@ -134,7 +382,7 @@ def from_onnx(content: bytes, name: str) -> tuple[Run, Mapping[str, str]]:
     options.log_severity_level = ERRORS_ONLY
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a dozen exceptions, without a common one of its own
+    except Exception as error:  # onnxruntime has a dozen exceptions without a common base
         raise InputError(f"{name} is not a readable ONNX file: export the model again.") from error
 
     def run(samples: NDArray[Any]) -> NDArray[np.float32]:
@@ -148,7 +396,7 @@ def from_pt2(content: bytes, name: str) -> tuple[Run, Mapping[str, str]]:
     extra = {EXTRA: ""}
     try:
         module = torch.export.load(io.BytesIO(content), extra_files=extra).module()
-    except Exception as error:  # a damaged archive fails anywhere between zip and the parts of the graph
+    except Exception as error:  # a damaged archive may raise anything
         raise InputError(f"{name} is not a readable .pt2 file: export the model again.") from error
 
     def run(samples: NDArray[Any]) -> NDArray[np.float32]:
@@ -157,238 +405,3 @@ def from_pt2(content: bytes, name: str) -> tuple[Run, Mapping[str, str]]:
         return result
 
     return run, json.loads(extra[EXTRA] or "{}")
-
-
-TOLERANCE = 1e-4
-# The axes that are free, from the first on.
-AXES = ("batch", "height", "width")
-
-
-@dataclass(frozen=True)
-class Parity:
-    """How an exported file was compared with its model, and how far apart the two are."""
-
-    samples: int
-    difference: float
-    """The largest difference of any probability."""
-
-
-def export(model: Model, path: str | Path, format: str | None = None, samples: Any = None) -> Parity:
-    """Write a model as an ``.onnx`` or ``.pt2`` file, once its probabilities are seen to equal the model's.
-
-    Parameters
-    ----------
-    model
-        A trained model; what is exported is its network in evaluation mode.
-    format
-        ``"onnx"`` or ``"pt2"``; by default the path's suffix.
-    samples
-        Real samples to compare on, as :meth:`vmt.Model.predict` takes them, of which at most a thousand are used; or
-        an iterator over several such arrays, for samples of different shapes. Without them, random ones.
-
-    Examples
-    --------
-    >>> import tempfile, vmt
-    >>> ys = np.arange(60) % 3
-    >>> xs = np.random.default_rng(0).normal(size=(60, 5)) + 2 * ys[:, None]
-    >>> model = vmt.adapt((xs, ys), xs + 0.5, iterations=2, progress=False)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     parity = export(model, f"{folder}/model.pt2", samples=xs)
-    >>> parity.samples, parity.difference < 1e-4
-    (60, True)
-    """
-    path = Path(path)
-    format = format or path.suffix[1:]
-    if format not in FORMATS:
-        raise InputError(f"there is no export format {format!r}: choose one of {', '.join(FORMATS)}.")
-    check_parent_folder(path)
-    # The file runs on CPUs, and a GPU's rounding of convolutions is no fault of the file.
-    network = copy.deepcopy(model.network).cpu()
-    model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features)
-    checked = parts_of(random_samples(model.preprocess) if samples is None else samples)
-    program = traced(Deployed(model).eval(), example(model.preprocess))
-    content = (as_onnx if format == ONNX else as_pt2)(program, header_of(model))
-    parity = compared(model, from_bytes(content, format, str(path)).predict_proba, checked)
-    write_atomically(path, content)
-    return parity
-
-
-class Deployed(nn.Module):
-    """Stored samples in, probabilities out."""
-
-    scale: Tensor
-    shift: Tensor
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.network, self.size = model.network, model.preprocess.size
-        per_value = (-1,) if self.size is None else (-1, 1, 1)
-        for name in ("scale", "shift"):
-            self.register_buffer(name, torch.tensor(getattr(model.preprocess, name)).view(per_value))
-
-    def forward(self, samples: Tensor) -> Tensor:
-        x = samples.to(torch.float32)
-        if self.size is not None:
-            # Contiguous as in training, for a network that flattens with view. With antialias, enlarging is the same as
-            # without, so one formula serves every size.
-            x = x.permute(0, 3, 1, 2).contiguous()
-            x = F.interpolate(x, self.size, mode="bilinear", align_corners=False, antialias=True)
-        logits: Tensor = self.network(x * self.scale + self.shift)["logits"]
-        return logits.float().softmax(1)
-
-
-def traced(module: nn.Module, samples: Tensor) -> torch.export.ExportedProgram:
-    """The module as a graph, for any number of samples and, of images, any size."""
-    free = {axis: torch.export.Dim(name) for axis, name in enumerate(AXES[: 3 if samples.ndim == 4 else 1])}
-    failures: list[Exception] = []
-    # Strict reads the code of a network, where the other only watches it run and takes len(x) for a constant.
-    for strict in (False, True):
-        try:
-            with quiet(), plain_attention():
-                return torch.export.export(module, (samples,), dynamic_shapes=(free,), strict=strict)
-        except Exception as error:  # whatever the tracer makes of a network of the user's own
-            failures.append(error)
-    raise InputError(
-        f"the network cannot be exported ({first_line(failures[0])}): avoid branches on values, and let no size but "
-        "that of the samples be fixed."
-    ) from failures[0]
-
-
-@contextmanager
-def plain_attention() -> Iterator[None]:
-    """torch's own transformer layers as the operations they consist of: the fused one has no equal in ONNX."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-def as_pt2(program: torch.export.ExportedProgram, header: dict[str, str]) -> bytes:
-    file = io.BytesIO()
-    with quiet():
-        torch.export.save(program, file, extra_files={EXTRA: json.dumps(header, ensure_ascii=False)})
-    return file.getvalue()
-
-
-def as_onnx(program: torch.export.ExportedProgram, header: dict[str, str]) -> bytes:
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        if find_spec(package) is None:
-            raise InputError(MISSING.format(package))
-    try:
-        with quiet():
-            made = torch.onnx.export(program, dynamo=True, verbose=False, input_names=[INPUT], output_names=[OUTPUT])
-    except Exception as error:
-        raise InputError(f"the network cannot be written as ONNX ({first_line(error)}): try the format pt2.") from error
-    assert made is not None
-    proto: Any = made.model_proto
-    name_free_axes(proto.graph)
-    for key, value in header.items():
-        proto.metadata_props.add(key=key, value=value)
-    content: bytes = proto.SerializeToString()
-    return content
-
-
-def name_free_axes(graph: Any) -> None:
-    """Names that a reader of the file understands, in place of the tracer's; sizes inside the graph are not kept."""
-    del graph.value_info[:]
-    for value in (*graph.input, *graph.output):
-        for axis, name in zip(value.type.tensor_type.shape.dim, AXES, strict=False):
-            if axis.dim_param:
-                axis.dim_param = name
-
-
-def header_of(model: Model) -> dict[str, str]:
-    """What a program that gets the file alone has to know."""
-    described = {
-        "format": EXPORT_FORMAT,
-        "version": str(EXPORT_VERSION),
-        "classes": model.classes,
-        "features": model.features,
-        "input": input_of(model.preprocess),
-        "preprocess": model.preprocess.to_dict(),
-        "about": model.about,
-    }
-    return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in described.items()}
-
-
-def input_of(preprocess: Preprocess) -> dict[str, Any]:
-    """The input in words and numbers."""
-    if preprocess.size is None:
-        return {"name": INPUT, "layout": "NF", "dtype": "float32", "features": preprocess.channels}
-    values = preprocess.values
-    return {
-        "name": INPUT,
-        "layout": "NHWC",
-        "dtype": "uint8" if values is BYTES else "float32",
-        "range": [values.low, values.high],
-        "channels": preprocess.channels,
-        "resized_to": list(preprocess.size),
-    }
-
-
-def compared(model: Model, probabilities: Any, parts: Sequence[Any]) -> Parity:
-    """Refuses a file that does not say what its model says: on many samples together, and on one."""
-    pairs = [(probabilities(x), model.predict_proba(x)) for part in parts for x in (part, part[:1])]
-    difference = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
-    if not difference <= TOLERANCE:  # nor may it be NaN
-        raise InputError(
-            f"the exported probabilities differ from the model's by up to {difference:.2g} (allowed: {TOLERANCE:.0e}), "
-            "so nothing was written: look for layers that are random or keep state in evaluation mode."
-        )
-    return Parity(sum(map(len, parts)), difference)
-
-
-def parts_of(samples: Any) -> list[Any]:
-    """The arrays of an iterator, or at most a thousand samples of one array, evenly spaced."""
-    if not isinstance(samples, Iterator):
-        samples = samples if isinstance(samples, Tensor) else np.asarray(samples)
-        count = min(len(samples), MOST_CHECKED)
-        samples = [samples[np.arange(count) * len(samples) // max(count, 1)]]
-    parts = [part for part in samples if len(part)]
-    if not parts:
-        raise InputError("there are no samples to compare on: give one or more.")
-    return parts
-
-
-def random_samples(preprocess: Preprocess) -> NDArray[Any]:
-    """Made-up samples in the range of real ones."""
-    random, count = np.random.default_rng(0), 64
-    if preprocess.size is None:
-        standard = random.standard_normal((count, preprocess.channels))
-        vectors: NDArray[Any] = (standard - np.array(preprocess.shift)) / np.array(preprocess.scale)
-        return vectors.astype(np.float32)
-    shape, values = (count, *preprocess.size, preprocess.channels), preprocess.values
-    if values is BYTES:
-        return random.integers(0, 256, shape, dtype=np.uint8)
-    return random.uniform(values.low, values.high, shape).astype(np.float32)
-
-
-def example(preprocess: Preprocess) -> Tensor:
-    """What the tracer looks at: as many samples as make no axis special, in a size that is resized."""
-    if preprocess.size is None:
-        return torch.zeros(3, preprocess.channels)
-    height, width = preprocess.size
-    kind = torch.uint8 if preprocess.values is BYTES else torch.float32
-    return torch.zeros(3, height + 2, width + 3, preprocess.channels, dtype=kind)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Exporters talk about packages that are not needed here and their own future, and print what they fail at."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.ERROR))
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def first_line(error: BaseException) -> str:
-    """What went wrong at the bottom of it; the exporter of ONNX puts a page of advice on top."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")

@@ -1,7 +1,7 @@
-"""A trained classifier: predicts on arrays, saves itself to one file, and comes back from it.
+"""A trained classifier: it predicts on arrays, and is saved to and loaded from one file.
 
-The file is a safetensors file whose header holds the network's description, the preprocessing and the class names. It
-loads without the training code's configuration and without running anything that is in it.
+The file is a safetensors file whose header holds the description of the network, the preprocessing and the class names.
+Loading it needs nothing else and runs no code from the file.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ VERSION = 1
 
 
 class Model:
-    """A classifier for the target domain: what :func:`vmt.adapt` returns and :func:`vmt.load` reads.
+    """A classifier for the target domain, as :func:`vmt.adapt` returns and :func:`vmt.load` loads it.
 
     >>> import numpy as np, vmt
     >>> ys = np.arange(60) % 3
@@ -46,8 +46,8 @@ class Model:
     ('ant', 'bee', 'cat')
     >>> model.predict(xs[:4]).shape, model.predict_proba(xs[:4]).shape
     ((4,), (4, 3))
-    >>> judged = model.evaluate(xs, ys)
-    >>> judged.samples, len(judged.per_class)
+    >>> evaluation = model.evaluate(xs, ys)
+    >>> evaluation.samples, len(evaluation.per_class)
     (60, 3)
     """
 
@@ -65,9 +65,9 @@ class Model:
         self.preprocess = preprocess
         self.classes = tuple(classes)
         self.about = dict(about or {})
-        """What is known of its training: method, step, accuracies."""
+        """Facts about its training: method, iterations, accuracies."""
         self.features = tuple(features)
-        """The names of the columns that it was trained on, if it was trained on a table."""
+        """The names of the columns that it was trained on, if they have names."""
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """The probability of each class for each sample: (N, classes)."""
@@ -108,7 +108,7 @@ class Model:
         return samples
 
     def save(self, path: str | Path) -> None:
-        """Everything needed to predict, in one file."""
+        """Write everything that is needed to predict to one file."""
         header = {
             "format": FORMAT,
             "version": str(VERSION),
@@ -118,7 +118,7 @@ class Model:
             "features": json.dumps(self.features, ensure_ascii=False),
             "about": json.dumps(self.about),
         }
-        # Copies: the file has no way to say that two names share a tensor, as those of a layer that is used twice do.
+        # Copies, because the format cannot express that two names share a tensor, as in a layer that is used twice.
         state = self.network.state_dict()
         tensors = {n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in state.items()}
         write_atomically(Path(path), save(tensors, metadata=header | {"sha256": digest(tensors, header)}))
@@ -128,7 +128,7 @@ class Model:
 
 
 def digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
-    """Of everything in a file: weights with a wrong bit would predict without a word."""
+    """A checksum of all that is in a file, so that damaged weights are noticed."""
     found = hashlib.sha256(json.dumps(sorted(header.items())).encode())
     for name in sorted(tensors):
         found.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
@@ -136,30 +136,32 @@ def digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
     return found.hexdigest()
 
 
-def agreed(spec: NetSpec, network: str | None, what: str | Path) -> NetSpec:
-    """A network that may be built: of this package, of timm, or by a function that the user names as well."""
+def check_trusted(spec: NetSpec, network: str | None, what: str | Path) -> NetSpec:
+    """The spec of a network that may be built: one of this package or of timm, or one whose function the user names."""
     if network is not None and spec.name == OWN_MODULE:
         return replace(spec, name=network)
     if spec.name == OWN_MODULE:
         raise InputError(
-            f"{what} holds a network of your own: name the function that builds it, --net package.module:function (in "
+            f"{what} holds a user-defined network: name the function that builds it with --net package.module:function (in "
             "Python: network=function)."
         )
     if network is not None and network != spec.name and (spec.factory is None or factory_name(network) != spec.factory):
-        raise InputError(f"{what} was trained with the network {spec.name}, not {network}: correct or leave out --net.")
+        raise InputError(
+            f"{what} was trained with the network {spec.name}, not {network}: correct --net, or leave it out."
+        )
     if network is None and spec.factory is not None:
         raise InputError(
-            f"{what} holds a network that {spec.factory} builds, and importing that runs its code: if you trust it, "
-            f"add --net {spec.factory} (in Python: network={spec.factory!r})."
+            f"{what} holds a network that is built by {spec.factory}, and importing that function runs its code: if you "
+            f"trust it, add --net {spec.factory} (in Python: network={spec.factory!r})."
         )
     return spec
 
 
 def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None, device: str = "auto") -> Model:
-    """A saved model, from its file or from the folder of the run that made it.
+    """Load a model from its file, or from the folder of the run that made it.
 
-    A model of a module of your own needs ``network``: the ``package.module:function`` that it was trained with, or a
-    function that builds it. Importing runs code, so the name that is in the file is never imported by itself.
+    A model with a user-defined network needs ``network``: the ``package.module:function`` that it was trained with, or a
+    function that builds it. Importing runs code, so a name that only the file mentions is never imported.
 
     >>> import numpy as np, tempfile, vmt
     >>> ys = np.arange(60) % 3
@@ -171,23 +173,23 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     >>> bool((again.predict_proba(xs) == model.predict_proba(xs)).all())
     True
     """
-    path = model_file(Path(path))
-    header, tensors = undamaged(path)
+    path = find_model_file(Path(path))
+    header, tensors = read_model_file(path)
     spec = NetSpec.from_dict(json.loads(header["network"]))
-    # Layers draw their first weights, which are not wanted: the caller's generator is left as it was.
+    # Building a network draws initial weights, which are replaced; the caller's generator is left as it was.
     with default_torch_settings(), single_precision(), torch.random.fork_rng(devices=[]):
         if network is None or isinstance(network, str):
-            module = agreed(spec, network, path).build()
+            module = check_trusted(spec, network, path).build()
         else:
             module = builder(network, spec.shape, spec.classes, spec.options)()
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        why = shorten(str(error).splitlines()[-1], 160, placeholder=" …")  # every name of every layer
+        why = shorten(str(error).splitlines()[-1], 160, placeholder=" …")  # the message lists every layer
         raise InputError(f"the weights in {path} do not fit its network: {why}") from error
     placed = torch_device(device)
     return Model(
-        placed_on_device(module.to(placed), spec.shape, placed),  # as in training, or it would round otherwise
+        placed_on_device(module.to(placed), spec.shape, placed),  # as in training, so that it rounds the same
         spec,
         Preprocess.from_dict(json.loads(header["preprocess"])),
         json.loads(header["classes"]),
@@ -196,29 +198,28 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     )
 
 
-def model_file(path: Path) -> Path:
-    """The file that a path means, itself or in the folder of a run; refuses one that is not there or no saved model."""
+def find_model_file(path: Path) -> Path:
+    """The model file that a path names, or that is in the run folder it names."""
     if path.is_dir():
         path = path / "model.safetensors"
     if not path.is_file() and (path.parent / "checkpoints").is_dir():
         run = path.parent
         ended = sorted(run.glob("model_*.safetensors"), key=lambda file: file.stat().st_mtime)
-        until_then = f" Until then there is {ended[-1]}." if ended else ""
+        meanwhile = f" Meanwhile you can use {ended[-1]}." if ended else ""
         raise InputError(
-            f"the run in {run} is not finished: go on with vmt train --resume {run}, or resume=True.{until_then}"
+            f"the run in {run} is not finished: resume it with vmt train --resume {run}, or resume=True.{meanwhile}"
         )
     if not path.is_file():
-        raise InputError(f"there is no model at {path}: give a saved model or the folder of a finished run.")
+        raise InputError(f"there is no model at {path}: give a saved model, or the folder of a finished run.")
     if path.suffix[1:] in FORMATS:
         raise InputError(
-            f"{path} is an exported file: open it with vmt.export.load_exported, which needs no network, or give the "
-            "model that it was made from."
+            f"{path} is an exported file: open it with vmt.export.load_exported, or give the model that it was made from."
         )
     return path
 
 
-def undamaged(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """The header and the weights of a file that :meth:`Model.save` wrote."""
+def read_model_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The header and the weights in a file that :meth:`Model.save` wrote."""
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
@@ -226,10 +227,14 @@ def undamaged(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is not a readable model file ({error}): save it again.") from error
     if header.get("format") != FORMAT:
-        raise InputError(f"{path} holds tensors but is not a model of this library: use the file that save() wrote.")
+        raise InputError(
+            f"{path} holds tensors, but is not a model of this library: give a file that Model.save wrote."
+        )
     if header["version"].isdecimal() and int(header["version"]) > VERSION:
-        raise InputError(f"{path} has format version {header['version']}, newer than this library knows: upgrade vmt.")
-    # Files of earlier versions have none.
+        raise InputError(
+            f"{path} has format version {header['version']}, which this version of vmt does not know: upgrade vmt."
+        )
+    # Files of early versions have no checksum.
     if (written := header.pop("sha256", None)) is not None and written != digest(tensors, header):
-        raise InputError(f"{path} is damaged: copy it again, or go on with its run, which writes it again.")
+        raise InputError(f"{path} is damaged: copy it again, or resume its run, which writes it again.")
     return header, tensors

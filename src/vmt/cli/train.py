@@ -129,7 +129,7 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
 
 def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A run that was started before, with the settings it was started with."""
-    from vmt.model import agreed
+    from vmt.model import check_trusted
     from vmt.nets.factory import NetSpec
     from vmt.runs.folder import AS_A_VALUE, check_same_settings, read_run
     from vmt.runs.spec import load_data
@@ -144,7 +144,7 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
             f"with vmt.adapt(…, out={str(folder)!r}, resume=True)."
         )
     check_same_settings(spec, given(arguments, [*names_of(DataSpec, Config), *METHOD, "dirt_t"]))
-    agreed(NetSpec(spec.recipe.net, (), 0), arguments.net, folder)
+    check_trusted(NetSpec(spec.recipe.net, (), 0), arguments.net, folder)
     return spec, load_data(spec.data, notes(spec.recipe.method), not arguments.no_cache), folder
 
 

@@ -12,7 +12,7 @@ from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.errors import InputError
-from vmt.model import agreed, load
+from vmt.model import check_trusted, load
 from vmt.nets.factory import NetSpec, factory_name
 from vmt.nets.staged import Staged
 from vmt.runs.folder import model_at_the_end
@@ -54,7 +54,9 @@ def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]
         raise InputError("it has neither a model nor a checkpoint yet")
     method = recipe.build()
     # Not a function that only the run's own file names: importing it would run its code.
-    net = agreed(NetSpec(recipe.net, task.sample_shape, len(task.classes), recipe.net_options), trusted, run.folder)
+    net = check_trusted(
+        NetSpec(recipe.net, task.sample_shape, len(task.classes), recipe.net_options), trusted, run.folder
+    )
     state = build_state(method, net.build, task.sample_shape, recipe.config.seed, torch_device(device))
     own = state.tensors()  # a checkpoint also holds the best network, and the sums for the next log record
     state.restore_({name: tensor for name, tensor in found[0].items() if name in own})
