@@ -1,10 +1,19 @@
 r"""The equations of the paper, one pure function each.
 
-Every function takes logits and returns one value per example; the caller reduces. Nothing here knows of networks,
-optimisers or batches of a particular origin, so each works on its own inside any training loop.
+A function takes logits and returns one value for each sample; the caller takes the mean. No function knows of a
+network, an optimiser or a training loop, so each can be used on its own in yours.
 
 The paper writes some terms as a KL divergence to a virtual label. With the label held constant, cross-entropy differs
-from KL by a constant and has the same gradient; like the authors' program, these functions return the cross-entropy.
+from it by a constant and has the same gradient. Like the authors' program, these functions return the cross-entropy.
+
+Shapes are written behind the names of tensors:
+
+- N is the number of samples in a batch (M where a second batch may have another size), K that of classes;
+- samples ``x`` are images (N, C, H, W) or vectors (N, F); ``(N, …)`` stands for either;
+- ``logits`` and ``probabilities`` are (N, K), ``labels`` are (N,) int64 from 0 to K − 1;
+- ``lam``, the λ of mixup, is (N,), and ``partner``, the row that each row is mixed with, is (N,) int64.
+
+Tensors are floating point if nothing else is said. Results are float32, or float64 if the arguments are.
 """
 
 import torch
@@ -13,12 +22,17 @@ from torch import Tensor
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """At least single precision: what a bfloat16 network produces is worked on in float32, doubles stay doubles."""
+    """The same values in float32, or in float64 if they are: bfloat16 is too coarse for losses and statistics."""
     return x if x.dtype == torch.float64 else x.float()
+
+
+# Cross-entropies -----------------------------------------------------------------------------------------------------
 
 
 def soft_cross_entropy(probabilities: Tensor, logits: Tensor) -> Tensor:
     r"""Cross-entropy to a soft label: :math:`-p^\top \ln \mathrm{softmax}(z)`.
+
+    probabilities (N, K), logits (N, K) → (N,).
 
     >>> soft_cross_entropy(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.0, 0.0]]))
     tensor([0.6931])
@@ -29,6 +43,8 @@ def soft_cross_entropy(probabilities: Tensor, logits: Tensor) -> Tensor:
 def source_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     r"""Eq. 1, :math:`\mathcal L_y`: :math:`-y^\top \ln f(x)` on labelled source samples.
 
+    logits (N, K), labels (N,) int64 → (N,).
+
     >>> source_cross_entropy(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
     tensor([0.1269, 2.1269])
     """
@@ -38,28 +54,36 @@ def source_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def conditional_entropy(logits: Tensor) -> Tensor:
     r"""Eq. 2, :math:`\mathcal L_c`: :math:`-f(x)^\top \ln f(x)`; the gradient flows through both factors.
 
+    logits (N, K) → (N,).
+
     >>> conditional_entropy(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
     tensor([0.6931, 0.0012])
     """
     return soft_cross_entropy(at_least_float32(logits).softmax(-1), logits)
 
 
+# Domain terms --------------------------------------------------------------------------------------------------------
+
+
 def discriminator_loss(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    r"""What the domain discriminator minimises: :math:`\tfrac12 \mathrm{BCE}(d(x_s), 1)` and :math:`\tfrac12
+    r"""The loss of the domain discriminator: :math:`\tfrac12 \mathrm{BCE}(d(x_s), 1)` and :math:`\tfrac12
     \mathrm{BCE}(d(x_t), 0)`, from its logits on source and on target features.
+
+    source (N, 1), target (M, 1) → (N,), (M,).
 
     >>> discriminator_loss(source=torch.tensor([[3.0]]), target=torch.tensor([[3.0]]))
     (tensor([0.0243]), tensor([1.5243]))
     """
-    return 0.5 * F.softplus(-at_least_float32(source).squeeze(-1)), 0.5 * F.softplus(
-        at_least_float32(target).squeeze(-1)
-    )
+    source, target = at_least_float32(source).squeeze(-1), at_least_float32(target).squeeze(-1)
+    return 0.5 * F.softplus(-source), 0.5 * F.softplus(target)
 
 
 def domain_confusion(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Eq. 1, :math:`\mathcal L_d`, as the classifier minimises it: the discriminator's loss with the labels swapped.
+    r"""Eq. 1, :math:`\mathcal L_d` as the classifier minimises it: the discriminator's loss with swapped labels.
 
-    Alternating updates with swapped labels, not gradient reversal.
+    The updates of classifier and discriminator alternate; there is no gradient reversal.
+
+    source (N, 1), target (M, 1) → (N,), (M,).
 
     >>> domain_confusion(source=torch.tensor([[3.0]]), target=torch.tensor([[3.0]]))
     (tensor([1.5243]), tensor([0.0243]))
@@ -67,10 +91,50 @@ def domain_confusion(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return discriminator_loss(source=-source, target=-target)
 
 
+# Virtual adversarial training ----------------------------------------------------------------------------------------
+
+# The authors' program has this floor. A vanishing gradient then gives a step that is shorter than the radius, instead
+# of a step of full length in an arbitrary direction.
+SQUARED_NORM_FLOOR = 1e-12
+
+
+def unit(direction: Tensor) -> Tensor:
+    r"""Each sample divided by its own L2 norm: :math:`d / \|d\|_2`.
+
+    direction (N, …) → (N, …).
+    """
+    flat = at_least_float32(direction).flatten(1)
+    squared = flat.square().sum(1, keepdim=True).clamp_min(SQUARED_NORM_FLOOR)
+    return (flat * squared.rsqrt()).view(direction.shape)
+
+
+def slope(x: Tensor, label: Tensor, logits: Tensor) -> Tensor:
+    r"""The gradient of :math:`\mathrm{CE}(p, f(x))` with respect to :math:`x`, for a soft label :math:`p`.
+
+    x (N, …), label (N, K), logits (N, K) computed from x → (N, …).
+    """
+    # The sum, not the mean, because the floor in `unit` is meant for the gradient of a single sample.
+    (gradient,) = torch.autograd.grad(soft_cross_entropy(label, logits).sum(), x)
+    return gradient
+
+
+def adversarial_point(x: Tensor, slope: Tensor, radius: float) -> Tensor:
+    r"""Eq. 3, the point :math:`x + r` with :math:`\|r\|_2 = \epsilon` for each sample, along a slope.
+
+    The slope at :math:`x + \xi d`, a random point near :math:`x`, makes this one power step. The method is of first
+    order: no gradient flows through the search for :math:`r`.
+
+    x (N, …), slope (N, …) → (N, …).
+    """
+    return x + radius * unit(slope)
+
+
 def virtual_adversarial(clean: Tensor, adversarial: Tensor) -> Tensor:
     r"""Eq. 3, :math:`\mathcal L_v`: :math:`\mathrm{CE}(f(x), f(x + r))` with :math:`f(x)` held constant.
 
-    ``adversarial`` are the logits at :math:`x + r`, where :math:`r` comes from :func:`vmt.losses.adversarial_point`.
+    ``clean`` are the logits at :math:`x`, and ``adversarial`` those at the :func:`adversarial_point` :math:`x + r`.
+
+    clean (N, K), adversarial (N, K) → (N,).
 
     >>> virtual_adversarial(clean=torch.tensor([[9.0, 0.0]]), adversarial=torch.tensor([[0.0, 0.0]]))
     tensor([0.6931])
@@ -78,8 +142,13 @@ def virtual_adversarial(clean: Tensor, adversarial: Tensor) -> Tensor:
     return soft_cross_entropy(at_least_float32(clean.detach()).softmax(-1), adversarial)
 
 
+# Virtual mixup -------------------------------------------------------------------------------------------------------
+
+
 def mixed(values: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
     r"""Eq. 4, the convex combination :math:`\lambda v_i + (1 - \lambda) v_j` of each row with its partner row.
+
+    values (N, …), lam (N,), partner (N,) int64 → (N, …).
 
     >>> mixed(torch.tensor([[0.0], [8.0]]), lam=torch.tensor([0.75, 0.5]), partner=torch.tensor([1, 0]))
     tensor([[2.],
@@ -90,12 +159,14 @@ def mixed(values: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
 
 
 def virtual_mixup(clean: Tensor, of_mixed: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
-    r"""Eqs. 6 and 7, :math:`\mathcal L_m` on logits: :math:`\tilde y = \mathrm{softmax}(\lambda z_i + (1-\lambda) z_j)`
-    held constant, :math:`\mathrm{CE}(\tilde y, f(\tilde x))`.
+    r"""Eqs. 6 and 7, :math:`\mathcal L_m` on logits: :math:`\mathrm{CE}(\tilde y, f(\tilde x))` with :math:`\tilde y =
+    \mathrm{softmax}(\lambda z_i + (1-\lambda) z_j)` held constant.
 
-    ``clean`` are the logits of the batch, ``of_mixed`` those of its mix :func:`mixed` with the same λ and partners.
+    ``clean`` are the logits of a batch, ``of_mixed`` those of the :func:`mixed` batch with the same λ and partners.
 
-    A linear network agrees with every mix, so that only the entropy of the virtual labels is left:
+    clean (N, K), of_mixed (N, K), lam (N,), partner (N,) int64 → (N,).
+
+    A linear network agrees with every mix, so only the entropy of the virtual labels is left:
 
     >>> net = torch.nn.Linear(5, 3)
     >>> x, lam, partner = torch.randn(8, 5), torch.rand(8), torch.randperm(8)
@@ -110,6 +181,8 @@ def virtual_mixup(clean: Tensor, of_mixed: Tensor, lam: Tensor, partner: Tensor)
 def virtual_mixup_on_probabilities(clean: Tensor, of_mixed: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
     r"""Eqs. 5 and 6, :math:`\mathcal L_m` with :math:`\tilde y = \lambda f(x_i) + (1-\lambda) f(x_j)` held constant.
 
+    clean (N, K), of_mixed (N, K), lam (N,), partner (N,) int64 → (N,).
+
     >>> clean, lam, partner = torch.tensor([[9.0, 0.0], [0.0, 9.0]]), torch.tensor([0.5, 0.5]), torch.tensor([1, 0])
     >>> virtual_mixup_on_probabilities(clean, torch.zeros(2, 2), lam, partner)
     tensor([0.6931, 0.6931])
@@ -118,11 +191,16 @@ def virtual_mixup_on_probabilities(clean: Tensor, of_mixed: Tensor, lam: Tensor,
     return soft_cross_entropy(virtual_label, of_mixed)
 
 
-def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
-    r"""DIRT-T: :math:`\mathrm{CE}(f_{n-1}(x), f_n(x))`, the teacher's soft label held constant.
+# DIRT-T --------------------------------------------------------------------------------------------------------------
 
-    Also :math:`\mathcal L_m` on the last hidden layer (appendix), where the "teacher" is the head applied to the mixed
-    hidden layer and the "student" the network applied to the mixed input.
+
+def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
+    r"""DIRT-T: :math:`\mathrm{CE}(f_{n-1}(x), f_n(x))`, with the teacher's soft label held constant.
+
+    It also serves :math:`\mathcal L_m` on the last hidden layer (appendix of the paper). There the teacher is the head
+    applied to the mixed hidden layer, and the student is the network applied to the mixed input.
+
+    teacher (N, K), student (N, K), both logits → (N,).
 
     >>> teacher_cross_entropy(teacher=torch.tensor([[9.0, 0.0]]), student=torch.tensor([[2.0, 0.0]]))
     tensor([0.1272])
@@ -130,8 +208,13 @@ def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
     return soft_cross_entropy(at_least_float32(teacher.detach()).softmax(-1), student)
 
 
+# Co-DA ---------------------------------------------------------------------------------------------------------------
+
+
 def agreement(first: Tensor, second: Tensor) -> Tensor:
     r"""Co-DA's :math:`\mathcal L_p`: :math:`\|f_1(x) - f_2(x)\|_1` of the predictions of two classifiers.
+
+    first (N, K), second (N, K), both logits → (N,), from 0 to 2.
 
     >>> agreement(torch.tensor([[9.0, 0.0]]), torch.tensor([[0.0, 9.0]]))
     tensor([1.9995])
@@ -140,9 +223,11 @@ def agreement(first: Tensor, second: Tensor) -> Tensor:
 
 
 def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
-    r"""Co-DA's :math:`-\mathcal D_g`: :math:`-\min(\nu, \|\overline{g_1(x) - g_2(x)}\|_2^2)`, of the batch as a whole.
+    r"""Co-DA's :math:`-\mathcal D_g`: :math:`-\min(\nu, \|\overline{g_1(x) - g_2(x)}\|_2^2)` of a whole batch.
 
-    Two encoders are pushed apart until the squared distance of their mean features reaches the ceiling ν.
+    It pushes two encoders apart until the squared distance of their mean features reaches the ceiling ν.
+
+    first (N, …), second (N, …), features of the same samples → (1,).
 
     >>> diversity(torch.ones(4, 3), torch.zeros(4, 3))
     tensor([-3.])
@@ -151,14 +236,18 @@ def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
     return -distance.clamp_max(ceiling)[None]
 
 
+# Maximum mean discrepancy --------------------------------------------------------------------------------------------
+
 BANDWIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 5, 10, 15, 20, 25, 30, 35, 100, 1e3, 1e4, 1e5, 1e6)
 
 
 def maximum_mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
     r"""MMD² of two batches of features: :math:`\overline{K(s,s)} + \overline{K(t,t)} - 2\,\overline{K(s,t)}`, biased.
 
-    K is the sum of Gaussians :math:`\exp(-d^2 / 2\sigma)` over 19 bandwidths, as in the DSN paper's comparison. Below
-    1e-4 it is constant, and so has no gradient.
+    K is the sum of the Gaussians :math:`\exp(-d^2 / 2\sigma)` over 19 bandwidths σ, as in the DSN paper's comparison.
+    The value is at least 1e-4, and has no gradient there.
+
+    source (N, …), target (M, …) → (1,).
 
     >>> x = torch.randn(20, 4)
     >>> maximum_mean_discrepancy(x, x)
@@ -168,35 +257,10 @@ def maximum_mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
     """
 
     def kernel(a: Tensor, b: Tensor) -> Tensor:
-        # Not by |a|² + |b|² - 2ab, whose rounding is larger than the narrowest bandwidths.
+        # |a|² + |b|² − 2ab would be faster, but its rounding error is larger than the smallest bandwidths.
         squared = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
         return torch.stack([(squared / (-2 * sigma)).exp() for sigma in BANDWIDTHS]).sum(0)
 
     s, t = at_least_float32(source).flatten(1), at_least_float32(target).flatten(1)
     value = kernel(s, s).mean() + kernel(t, t).mean() - 2 * kernel(s, t).mean()
     return value.clamp_min(1e-4)[None]
-
-
-# The authors' program floors the squared norm here, so that a vanishing gradient gives a step shorter than the radius
-# instead of one of arbitrary direction and full length.
-SQUARED_NORM_FLOOR = 1e-12
-
-
-def unit(direction: Tensor) -> Tensor:
-    """Each sample scaled to L2 norm 1 over all of its own values (and no others)."""
-    flat = at_least_float32(direction).flatten(1)
-    squared = flat.square().sum(1, keepdim=True).clamp_min(SQUARED_NORM_FLOOR)
-    return (flat * squared.rsqrt()).view(direction.shape)
-
-
-def slope(x: Tensor, label: Tensor, logits: Tensor) -> Tensor:
-    r"""The gradient at ``x`` of :math:`\mathrm{CE}(p, f(x))`; ``logits`` are those at ``x``, p is a soft label."""
-    # The sum, not the mean: the floor in `unit` is meant for per-sample gradients.
-    (gradient,) = torch.autograd.grad(soft_cross_entropy(label, logits).sum(), x)
-    return gradient
-
-
-def adversarial_point(x: Tensor, slope: Tensor, radius: float) -> Tensor:
-    r"""Eq. 3's :math:`x + r`, :math:`\|r\| = \epsilon` per sample, by one power step: along the slope found at
-    :math:`x + \xi d`, a random point beside :math:`x`. First-order only: the result is a constant."""
-    return x + radius * unit(slope)
