@@ -54,7 +54,8 @@ def lazy(
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        known = vars(sys.modules[package])
+        return sorted({*known, *known.get("__all__", ()), *homes})
 
     return get, listed
 

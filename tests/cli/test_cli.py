@@ -128,7 +128,7 @@ def test_every_config_field_has_a_flag_with_its_docstring(capsys: pytest.Capture
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "--stop-on-collapse" in text
-    assert "Samples per domain in a batch. (default: 64)" in text
+    assert "samples per domain in a batch (default: 64)" in text
 
 
 def test_methods_and_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
