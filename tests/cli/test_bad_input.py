@@ -13,7 +13,7 @@ from tests.own_data import vmt, write_blobs
 from vmt.cli.main import main
 
 Case = Callable[[Path], tuple[list[object], list[str]]]
-"""From an empty folder to a command line and the words its complaint must hold."""
+"""From an empty folder to a command line and the words that the error message must contain."""
 
 
 def images(n: int = 40, channels: int = 3, classes: int = 4, top: int = 256) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +32,7 @@ def missing_file(folder: Path) -> tuple[list[object], list[str]]:
 
 
 def missing_folder(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "mnist-svhn", "--data", folder / "none"], ["none", "does not exist"]
+    return ["train", "mnist-svhn", "--data", folder / "none"], [str(folder / "none")]
 
 
 def no_data_folder(folder: Path) -> tuple[list[object], list[str]]:
@@ -70,7 +70,7 @@ def truncated_gz(folder: Path) -> tuple[list[object], list[str]]:
 
 def wrong_label_range(folder: Path) -> tuple[list[object], list[str]]:
     x, y = images()
-    return own(folder, {"x": x, "y": y}, {"x": x, "y": y + 7}), ["b.npz", "label 10"]
+    return own(folder, {"x": x, "y": y}, {"x": x, "y": y + 7}), ["b.npz", "10"]
 
 
 def not_a_number(folder: Path) -> tuple[list[object], list[str]]:
@@ -87,12 +87,12 @@ def empty_domain(folder: Path) -> tuple[list[object], list[str]]:
 
 def one_class(folder: Path) -> tuple[list[object], list[str]]:
     x, y = images()
-    return own(folder, {"x": x, "y": 0 * y}, {"x": x}), ["a.npz", "class 0", "two classes"]
+    return own(folder, {"x": x, "y": 0 * y}, {"x": x}), ["a.npz", "class 0"]
 
 
 def signs_as_classes(folder: Path) -> tuple[list[object], list[str]]:
     x, y = images()
-    return own(folder, {"x": x, "y": np.where(y == 0, -1, 1)}, {"x": x}), ["sample 1 of", "−1 stands for that"]
+    return own(folder, {"x": x, "y": np.where(y == 0, -1, 1)}, {"x": x}), ["a.npz", "−1"]
 
 
 def mismatched_channels(folder: Path) -> tuple[list[object], list[str]]:
@@ -102,7 +102,7 @@ def mismatched_channels(folder: Path) -> tuple[list[object], list[str]]:
 
 def mismatched_range(folder: Path) -> tuple[list[object], list[str]]:
     x, y = images()
-    return own(folder, {"x": x, "y": y}, {"x": x / np.float32(255)}), ["0–255", "0–1", "divide"]
+    return own(folder, {"x": x, "y": y}, {"x": x / np.float32(255)}), ["0–255", "0–1"]
 
 
 def source_without_labels(folder: Path) -> tuple[list[object], list[str]]:
@@ -123,7 +123,7 @@ def unknown_network(folder: Path) -> tuple[list[object], list[str]]:
 
 
 def unknown_flag(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "digits", "--lamda_t", 1], ["no flag --lamda_t (perhaps --lambda-t?)", "vmt train --help"]
+    return ["train", "digits", "--lamda_t", 1], ["--lamda_t", "--lambda-t", "vmt train --help"]
 
 
 def setting_of_another_method(folder: Path) -> tuple[list[object], list[str]]:
@@ -131,55 +131,54 @@ def setting_of_another_method(folder: Path) -> tuple[list[object], list[str]]:
 
 
 def no_iterations(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "digits", "--iterations", 0, "--out", folder / "run"], ["0 iterations", "1 or more"]
+    return ["train", "digits", "--iterations", 0, "--out", folder / "run"], ["0 iterations"]
 
 
 def teachers_without_end(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "digits", "--dirt-t", "--interval", 0, "--out", folder / "run"], ["interval of 0", "1 or more"]
+    return ["train", "digits", "--dirt-t", "--interval", 0, "--out", folder / "run"], ["interval of 0"]
 
 
 def refining_without_dirt_t(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "digits", "--dirt-t-iterations", 9], ["--dirt-t-iterations", "add --dirt-t."]
+    return ["train", "digits", "--dirt-t-iterations", 9], ["--dirt-t-iterations", "--dirt-t"]
 
 
 def unwritable_folder(folder: Path) -> tuple[list[object], list[str]]:
     source, target = write_blobs(folder)
     # A file where a folder is needed cannot be written into, not even by root.
     (folder / "file").write_text("")
-    said = [str(folder / "file" / "run"), f"{folder / 'file'} is a file: choose a folder"]
-    return ["train", "--source", source, "--target", target, "--out", folder / "file" / "run"], said
+    return ["train", "--source", source, "--target", target, "--out", folder / "file" / "run"], [str(folder / "file")]
 
 
 def resume_with_another_seed(folder: Path) -> tuple[list[object], list[str]]:
     source, target = write_blobs(folder)
     flags = ["--iterations", 2, "--batch-size", 8, "--log-every", 1]
     assert main([str(a) for a in ["train", "--source", source, "--target", target, "--out", folder / "r", *flags]]) == 0
-    return ["train", "--resume", folder / "r", "--seed", 5], ["--seed 0", "not 5"]
+    return ["train", "--resume", folder / "r", "--seed", 5], ["--seed", "5"]
 
 
 def resume_with_other_data(folder: Path) -> tuple[list[object], list[str]]:
     arguments, _ = resume_with_another_seed(folder)
     write_blobs(folder, n=200)
-    return arguments[:3], ["data", "changed"]
+    return arguments[:3], [str(folder / "r"), "data"]
 
 
 def resume_of_nothing(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "--resume", folder], ["not the folder of a run"]
+    return ["train", "--resume", folder], [str(folder)]
 
 
 def folder_in_use(folder: Path) -> tuple[list[object], list[str]]:
     resume_with_another_seed(folder)
     source, target = folder / "source.npz", folder / "target.npz"
-    return ["train", "--source", source, "--target", target, "--out", folder / "r"], ["already holds a run", "--resume"]
+    return ["train", "--source", source, "--target", target, "--out", folder / "r"], [str(folder / "r"), "--resume"]
 
 
 def device_that_is_not_there(folder: Path) -> tuple[list[object], list[str]]:
     return ["train", "digits", "--device", "cuda:63", "--out", folder / "run"], ["cuda:63"]
 
 
-def model_that_is_none(folder: Path) -> tuple[list[object], list[str]]:
-    (folder / "model.safetensors").write_bytes(b"nothing of the kind")
-    return ["predict", folder, folder / "x.png"], ["model.safetensors", "not a readable model"]
+def not_a_model(folder: Path) -> tuple[list[object], list[str]]:
+    (folder / "model.safetensors").write_bytes(b"not a model")
+    return ["predict", folder, folder / "x.png"], ["model.safetensors"]
 
 
 CASES: list[Case] = [
@@ -210,32 +209,32 @@ CASES: list[Case] = [
     resume_of_nothing,
     folder_in_use,
     device_that_is_not_there,
-    model_that_is_none,
+    not_a_model,
 ]
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--lambda-t", -1], "lambda_t is -1.0: give 0 or more"),
-        (["--lambda-s", "nan"], "lambda_s is nan: give 0 or more"),
-        (["--lambda-t", "inf"], "lambda_t is inf: give 0 or more"),
-        (["--lr", 0], "learning rate lr must be a positive number"),
-        (["--lr", -0.1], "learning rate lr"),
-        (["--radius", 0], "radius must be a positive number"),
-        (["--xi", -1], "xi must be a positive number"),
-        (["--dirt-t", "--beta", -1], "beta is -1.0: give 0 or more"),
-        (["--device", "gpu"], "device 'gpu' is unknown: use auto, cpu, cuda or cuda:N"),
+        (["--lambda-t", -1], ["lambda_t", "-1"]),
+        (["--lambda-s", "nan"], ["lambda_s", "nan"]),
+        (["--lambda-t", "inf"], ["lambda_t", "inf"]),
+        (["--lr", 0], ["learning rate", "0.0"]),
+        (["--lr", -0.1], ["learning rate", "-0.1"]),
+        (["--radius", 0], ["radius"]),
+        (["--xi", -1], ["xi"]),
+        (["--dirt-t", "--beta", -1], ["beta", "-1"]),
+        (["--device", "gpu"], ["'gpu'", "cuda:N"]),
     ],
 )
-def test_numbers_that_cannot_be_meant(
-    flags: list[object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_values_out_of_range(
+    flags: list[object], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = write_blobs(tmp_path)
     own = ["train", "--source", source, "--target", target, "--out", tmp_path / "run", *flags]
     assert main([str(argument) for argument in own]) == 2
     said = capsys.readouterr().err.strip()
-    assert words in said
+    assert all(word in said for word in words)
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
@@ -246,7 +245,7 @@ def test_one_sentence_and_exit_code_2(case: Case, tmp_path: Path, capsys: pytest
     capsys.readouterr()
     try:
         code = main([str(a) for a in arguments])
-    except SystemExit as ended:  # argparse's own complaints
+    except SystemExit as ended:  # an error that argparse found
         code = int(str(ended.code))
     said = capsys.readouterr().err
     assert code == 2
@@ -256,26 +255,26 @@ def test_one_sentence_and_exit_code_2(case: Case, tmp_path: Path, capsys: pytest
         assert word in said
 
 
-def test_as_a_process_there_is_no_traceback(tmp_path: Path) -> None:
+def test_a_process_prints_no_traceback(tmp_path: Path) -> None:
     done = vmt("train", "mnist-svhn", "--data", tmp_path / "none")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_the_sentence_that_ends_a_run_is_not_drawn_over(tmp_path: Path) -> None:
+def test_the_progress_bar_does_not_overwrite_the_error(tmp_path: Path) -> None:
     source, target = write_blobs(tmp_path)
     done = vmt("train", "--source", source, "--target", target, "--out", tmp_path / "run", "--lr", "1e30")
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
     assert last.startswith("vmt: ")
-    assert "is not a number since iteration" in last
+    assert "iteration" in last
 
 
-def test_what_is_refused_before_its_first_step_leaves_the_folder_free(tmp_path: Path) -> None:
+def test_a_run_refused_before_its_first_step_leaves_the_folder_free(tmp_path: Path) -> None:
     source, target = write_blobs(tmp_path)
     again = ["train", "--source", source, "--target", target, "--out", tmp_path / "run", "--iterations", 2]
     command = [str(argument) for argument in [*again, "--batch-size", 8, "--device", "cpu"]]
     assert main([*command, "--engine", "captured"]) == 2
     assert main(command) == 0
-    assert main(command) == 2, "a run that has begun stays"
+    assert main(command) == 2, "a run that has started is kept"

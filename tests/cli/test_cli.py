@@ -79,7 +79,7 @@ def test_predict_writes_class_and_probabilities(run: Path, tmp_path: Path) -> No
 
 
 def test_pictures_are_read_as_in_training(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is transparent is white, and a camera held sideways is turned upright."""
+    """Transparent pixels are white, and a photograph taken sideways is turned upright."""
     ink = np.random.default_rng(0).integers(0, 256, (16, 16), dtype=np.uint8)
     ink[:, :5] = 255
     alpha = np.full_like(ink, 255)
@@ -100,11 +100,11 @@ def test_pictures_are_read_as_in_training(run: Path, tmp_path: Path, capsys: pyt
 
 def test_evaluate_agrees_with_the_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--json"]) == 0
-    judged = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
-    assert judged["accuracy"] == json.loads((run / "summary.json").read_text())["target_accuracy"]
+    found = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert found["accuracy"] == json.loads((run / "summary.json").read_text())["target_accuracy"]
 
 
-def test_evaluate_on_labelled_samples_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_on_your_own_labelled_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = write_blobs(tmp_path)
     flags = ["--iterations", "3", "--batch-size", "8", "--target-test", str(tmp_path / "test.npz")]
     folder = tmp_path / "run"
@@ -138,38 +138,40 @@ def test_methods_and_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> Non
     assert "mnist-svhn" in capsys.readouterr().out
 
 
-def test_a_demo_in_small(tmp_path: Path) -> None:
+def test_a_small_demo(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "mine.txt").write_text("from before")
     done = vmt("demo", "--iterations", 5, "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.strip().splitlines()[-1])
     assert list(result["accuracy"]) == ["source only", "VMT", "VMT + DIRT-T", "trained on target labels"]
-    out = tmp_path / "demo-2"  # beside what was there, which is never written over
+    out = tmp_path / "demo-2"  # beside the folder that exists, which is not overwritten
     assert [path.name for path in (tmp_path / "demo").iterdir()] == ["mine.txt"]
     assert (out / "curves.png").exists()
     assert "source_only" in (out / "report.html").read_text()
     assert (out / "vmt" / "model.safetensors").exists()
-    assert done.stderr.count("The eager engine") <= 1, "three runs, and one word about how they are done"
+    assert done.stderr.count("The eager engine") <= 1, "three runs, and one note about the engine"
 
 
 @pytest.mark.parametrize(
     ("low", "ours", "high", "words"),
     [
-        (0.4, 0.85, 0.9, "closed 90% of the gap, without"),
-        (0.4, 0.4, 0.9, "closed 0% of the gap"),
-        (0.3, 0.5, 0.4, "is better than 90 iterations on target labels, without"),
-        (0.4, 0.3, 0.9, "is worse than source only"),
-        (0.5, 0.6, 0.5, "no gap to close: 90 iterations with target labels are no better than without"),
+        (0.4, 0.85, 0.9, "90% of the gap"),
+        (0.4, 0.4, 0.9, "0% of the gap"),
+        (0.3, 0.5, 0.4, "better than 90 iterations"),
+        (0.4, 0.3, 0.9, "worse than source only"),
+        (0.5, 0.6, 0.5, "no gap"),
     ],
 )
-def test_what_the_demo_says_is_true_after_few_iterations(low: float, ours: float, high: float, words: str) -> None:
+def test_the_sentence_of_the_demo_is_true_after_few_iterations(
+    low: float, ours: float, high: float, words: str
+) -> None:
     table = {"source only": low, "VMT": 0.5, "VMT + DIRT-T": ours, "trained on target labels": high}
     assert words in comparison(table, 90)
 
 
-def test_output_that_is_not_in_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows when it goes to a file, or without a locale."""
+def test_output_that_is_not_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as output to a file on Windows, or without a locale."""
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     done = vmt("tasks")
     assert done.returncode == 0, done.stderr
@@ -178,7 +180,7 @@ def test_output_that_is_not_in_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_the_commit_is_that_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package installed inside somebody's repository is not under its commits."""
+    """A package installed inside another repository does not report the commits of that repository."""
     monkeypatch.delenv("VMT_COMMIT", raising=False)
     installed, project = tmp_path / ".venv" / "vmt", tmp_path / "src"
     for folder in (installed, project):

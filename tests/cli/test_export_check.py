@@ -1,4 +1,4 @@
-"""``vmt export --check`` compares on whatever ``vmt predict`` takes, and writes nothing when it cannot."""
+"""``vmt export --check`` takes what ``vmt predict`` takes, and writes nothing if the samples are bad."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Samples of every kind, and things that are none."""
+    """Samples of every kind, and files that are not samples."""
     folder = tmp_path_factory.mktemp("given")
     heap(folder / "pictures", 5)
     (folder / "pictures" / "damaged.png").write_bytes(b"no picture")
@@ -129,8 +129,8 @@ def test_values_that_the_exported_file_refuses(
     assert out.read_bytes() == b"what was there before"
 
 
-def test_a_column_that_is_no_feature_can_be_named(models: Path, tmp_path: Path) -> None:
-    """A model without names of columns takes those that are left, in their order."""
+def test_a_column_that_is_not_a_feature_can_be_named(models: Path, tmp_path: Path) -> None:
+    """A model without column names takes the other columns in their order."""
     x = np.random.default_rng(0).normal(size=(40, 2))
     model = tmp_path / "nameless.safetensors"
     vmt_package.adapt((x, np.arange(40) % 2), x, **SHORT).save(model)
@@ -149,7 +149,7 @@ def test_paths_on_standard_input_as_a_process(models: Path, given: Path, tmp_pat
     assert "gone.png (missing)" in done.stderr
 
 
-def test_the_help_says_how_many_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_shows_how_many_samples_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["export", "--help"])
     assert "first 1,000 samples" in " ".join(capsys.readouterr().out.split())

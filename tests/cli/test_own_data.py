@@ -1,4 +1,4 @@
-"""Own data from the command line: trained, resumed, refused."""
+"""Your own data on the command line: trained on, resumed with, refused."""
 
 import csv
 import json
@@ -31,13 +31,14 @@ def test_two_folders_to_a_model_with_class_names(tmp_path: Path, capsys: pytest.
     assert vmt("train", "--source", source, "--target", target, "--out", run, *SHORT, "--image-size", 8, 12) == 0
     said = capsys.readouterr().out
     for words in (
-        "8×12 pixels, as asked for",
-        "target labels are used for evaluation only",
+        "8×12 pixels",
+        "evaluation only",
         "classes: 3, golden retriever, кошка, 鳥",
         "network: tiny",
         "iterations: 3 of vmt",
         "λ_d 0.01",
-        "warm-up: λ_t grows from 0 over the first 12.5% of the iterations (--warm-up)",
+        "12.5%",
+        "--warm-up",
         "radius of VAT",
     ):
         assert words in said
@@ -54,7 +55,7 @@ def test_two_folders_to_a_model_with_class_names(tmp_path: Path, capsys: pytest.
     assert json.loads((run / "run.json").read_text())["data"]["image_size"] == [8, 12]
     save(source / "кошка" / "new.png", picture(1, 77))
     assert vmt("train", "--resume", run) == 2
-    assert "have changed" in capsys.readouterr().err
+    assert str(run) in capsys.readouterr().err
 
 
 def test_a_method_that_trains_on_target_labels_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,11 +111,11 @@ def bad_target(folder: Path, fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("empty", "holds no pictures"),
+        ("empty", "no pictures"),
         ("missing", "does not exist"),
         ("strange class", "'a strange fish'"),
         ("giant", "giant.png (too large)"),
-        ("loop", "holds no pictures"),
+        ("loop", "no pictures"),
         ("unreadable", "12 of the 12 pictures"),
     ],
 )
@@ -135,8 +136,8 @@ def test_bad_own_data(tmp_path: Path, fault: str, says: str, capsys: pytest.Capt
         (["--image-size", 4], "5 pixels or more"),
         (["--channels", 2], "--channels"),
         (["digits", "--image-size", 8], "leave"),
-        (["--source"], "--target is missing: your own data need it beside --source."),
-        (["--target"], "--source is missing: your own data need it beside --target."),
+        (["--source"], "--target is missing"),
+        (["--target"], "--source is missing"),
     ],
 )
 def test_bad_flags(tmp_path: Path, flags: list[object], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,16 +148,16 @@ def test_bad_flags(tmp_path: Path, flags: list[object], says: str, capsys: pytes
     assert says in capsys.readouterr().err
 
 
-def test_few_samples_are_remarked_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_about_few_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = class_folders(tmp_path / "a", 12, CLASSES[:2]), heap(tmp_path / "b", 3)
     save(source / "rare" / "one.png", picture(1, 5))
     assert vmt("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT) == 0
     said = capsys.readouterr().out
-    assert "classes with fewer than 8 samples to learn from: rare (1)\n" in said
-    assert "the target has only 3 samples" in said
+    assert "rare (1)\n" in said
+    assert "target has only 3 samples" in said
 
 
-def test_a_folder_with_spaces_can_be_copied_and_is_not_written_over(
+def test_a_folder_with_spaces_can_be_copied_and_is_not_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, run = class_folders(tmp_path / "a", 4), tmp_path / "my run"
@@ -164,11 +165,11 @@ def test_a_folder_with_spaces_can_be_copied_and_is_not_written_over(
     assert f"vmt report '{run}' -o report.html" in capsys.readouterr().out
     assert vmt("train", "--source", source, "--target", source, "--out", run, *SHORT) == 2
     said = capsys.readouterr()
-    assert f"{run} already holds a run" in said.err
+    assert str(run) in said.err
     assert not said.out, "refused before anything is read"
 
 
-def test_a_run_begun_elsewhere_finds_its_data_or_says_where_it_looked(
+def test_a_run_started_in_another_folder_finds_its_data_or_names_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "begun").mkdir()
@@ -181,14 +182,14 @@ def test_a_run_begun_elsewhere_finds_its_data_or_says_where_it_looked(
     (tmp_path / "begun").rename(tmp_path / "moved")
     assert vmt("train", "--resume", "run") == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert f"a (--source) does not exist in {tmp_path}" in said
-    assert "go to the folder where it was begun" in said
+    assert "a (--source)" in said
+    assert str(tmp_path) in said
 
 
 def test_a_warning_is_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source = class_folders(tmp_path / "a", 4)
     still = ["--net", "tests.user_modules:still", "--iterations", "2", "--batch-size", "8", "--device", "cpu"]
     assert vmt("train", "--source", source, "--target", source, "--out", tmp_path / "run", *still) == 0
-    (said,) = (line for line in capfd.readouterr().err.splitlines() if "no dropout or noise" in line)
-    assert said.startswith("vmt: the network has")
-    assert said.endswith("(--xi).")
+    (said,) = (line for line in capfd.readouterr().err.splitlines() if "--xi" in line)
+    assert said.startswith("vmt: ")
+    assert "warn" not in said.lower(), "neither the category of the warning nor a line of code"
