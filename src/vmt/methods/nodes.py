@@ -1,8 +1,9 @@
-"""What a loss term can read: small values that describe tensors, before any tensor exists.
+"""Nodes: descriptions of the tensors that the terms of a method read.
 
-A method is written down as terms that read *nodes*: a batch of a stream, a mix of it, a network's logits on either.
-Nodes are frozen and compare by content, so two terms that describe the same view share one forward pass, and the whole
-set of passes of an update is known before it runs (:mod:`vmt.step.plan`).
+A node stands for a batch of a stream, a mix of that batch, the logits of a network on either, and so on. It is a frozen
+value that compares by content. So two terms that describe the same view share one forward pass, and all passes of an
+update are known before it runs (:mod:`vmt.step.plan`). Shapes are written as in :mod:`vmt.losses`: N samples in a
+batch, ``(N, …)`` for images (N, C, H, W) or vectors (N, F), K classes.
 
 >>> clean = View("classifier", Batch("target"), statistics=True)
 >>> pairs = Pairs(Batch("target"))
@@ -20,6 +21,7 @@ from torch import Tensor
 from vmt import losses
 from vmt.nets.staged import INPUT
 
+# The tap of a view with a probe.
 SLOPE = "slope"
 
 
@@ -43,44 +45,52 @@ class Draws(Protocol):
         ...
 
 
-class Context(Protocol):
-    """What the running update offers to a node: the values of other nodes, the data, and randomness."""
+class NodeContext(Protocol):
+    """What an update in progress offers to its nodes: values of other nodes, data, weights and randomness."""
 
     draws: Draws
 
     def __call__(self, node: "Node") -> Tensor:
-        """The value of another node, computed once in an update."""
+        """The value of another node; it is computed once in an update."""
         ...
 
-    def images(self, batch: "Batch") -> Tensor: ...
+    def images(self, batch: "Batch") -> Tensor:
+        """The preprocessed samples of a batch, images or vectors: (N, …)."""
+        ...
 
-    def labels(self, batch: "Batch") -> Tensor: ...
+    def labels(self, batch: "Batch") -> Tensor:
+        """The labels of a batch: (N,) int64."""
+        ...
 
-    def parameter(self, role: str, name: str) -> Tensor: ...
+    def parameter(self, role: str, name: str) -> Tensor:
+        """A parameter of a role's network, by its name there."""
+        ...
 
     def name(self, draw: str) -> str:
-        """The full name of a draw: the update's name, then the draw's own."""
+        """The full name of a draw, which begins with the name of the update."""
         ...
 
     def xi(self, role: str) -> float:
-        """The length of VAT's first step for a method that leaves it open."""
+        """The length ξ of VAT's first step for a role, if the method does not set it."""
         ...
 
 
 class Node(Protocol):
-    """A description of one tensor."""
+    """A description of one tensor: the nodes that it is computed from, and how. A node must be hashable."""
 
     @property
     def reads(self) -> tuple["Node", ...]:
-        """The nodes that must have a value first."""
+        """The nodes that :meth:`value` asks for."""
         ...
 
-    def value(self, context: Context) -> Tensor: ...
+    def value(self, context: NodeContext) -> Tensor:
+        """The tensor, computed from ``context(node)`` for the nodes that this one reads."""
+        ...
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of a batch of a stream. Another ``draw`` is another batch of the same stream."""
+    """The samples of a batch of a stream: (N, …). Another ``draw`` is another batch of the same stream."""
 
     stream: str
     draw: str = ""
@@ -91,24 +101,24 @@ class Batch:
     def name(self) -> str:
         return f"{self.stream}.{self.draw}" if self.draw else self.stream
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         return context.images(self)
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a batch."""
+    """The labels of a batch: (N,) int64."""
 
     batch: Batch
     reads = ()
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         return context.labels(self.batch)
 
 
 @dataclass(frozen=True)
 class Joined:
-    """The rows of several nodes below each other, so that a pass normalises them together."""
+    """The rows of several nodes in one batch, which a pass normalises together: (N₁ + N₂ + …, …)."""
 
     parts: tuple["Node", ...]
 
@@ -116,13 +126,13 @@ class Joined:
     def reads(self) -> tuple["Node", ...]:
         return self.parts
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         return torch.cat([context(part) for part in self.parts])
 
 
 @dataclass(frozen=True)
 class Augmented:
-    """A batch seen through an augmentation: a callable of the images, the draws and a name for its own draws."""
+    """A batch after an augmentation, (N, …): a function of the images, the draws and a name for its own draw."""
 
     of: "Node"
     augment: Callable[[Tensor, Draws, str], Tensor]
@@ -132,15 +142,16 @@ class Augmented:
     def reads(self) -> tuple["Node", ...]:
         return (self.of,)
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         return self.augment(context(self.of), context.draws, context.name(f"{self.draw}/augment"))
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Who is mixed with whom, and how much: λ ~ Beta(α, α) per sample, partners by a permutation of the batch.
+    """The pairs of a mix: for each sample λ ~ Beta(α, α) and a partner, by a permutation of the batch.
 
-    ``fresh=False`` keeps the λ of the first step for the whole run, as the authors' program does.
+    ``fresh=False`` draws λ once for the whole run, as the authors' program does. Not a node: read :class:`Lam` and
+    :class:`Partner`.
     """
 
     batch: Batch
@@ -150,7 +161,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Lam:
-    """λ of each pair."""
+    """The λ of each pair: (N,)."""
 
     pairs: Pairs
 
@@ -158,7 +169,7 @@ class Lam:
     def reads(self) -> tuple[Node, ...]:
         return (self.pairs.batch,)
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         n = len(context(self.pairs.batch))
         name = context.name(f"{self.pairs.batch.name}/lambda")
         return context.draws.beta(name, self.pairs.alpha, n, frozen=not self.pairs.fresh)
@@ -166,7 +177,7 @@ class Lam:
 
 @dataclass(frozen=True)
 class Partner:
-    """The row that each row is mixed with."""
+    """The row that each row is mixed with: (N,) int64."""
 
     pairs: Pairs
 
@@ -174,14 +185,14 @@ class Partner:
     def reads(self) -> tuple[Node, ...]:
         return (self.pairs.batch,)
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         n = len(context(self.pairs.batch))
         return context.draws.permutation(context.name(f"{self.pairs.batch.name}/partner"), n)
 
 
 @dataclass(frozen=True)
 class Mix:
-    """λ v_i + (1 − λ) v_j of the rows of a node."""
+    """The mix λ v_i + (1 − λ) v_j of the rows of a node: (N, …)."""
 
     of: Node
     pairs: Pairs
@@ -190,13 +201,16 @@ class Mix:
     def reads(self) -> tuple[Node, ...]:
         return (self.of, Lam(self.pairs), Partner(self.pairs))
 
-    def value(self, context: Context) -> Tensor:
-        return losses.mixed(*(context(node) for node in self.reads))
+    def value(self, context: NodeContext) -> Tensor:
+        return losses.mixed(context(self.of), lam=context(Lam(self.pairs)), partner=context(Partner(self.pairs)))
 
 
 @dataclass(frozen=True)
 class View:
-    """One forward pass: a role's network on an input, normalised with the statistics of this batch alone."""
+    """One forward pass of a role's network on an input (N, …), normalised with the statistics of this batch alone.
+
+    A view is not a node; a term reads its taps, such as ``view.logits``.
+    """
 
     role: str
     input: Node
@@ -205,30 +219,32 @@ class View:
     statistics: bool = False
     """Whether this pass updates the running statistics."""
     training: bool = True
-    """Batch statistics, dropout and noise; or evaluation mode."""
+    """Training mode, with batch statistics, dropout and noise; or evaluation mode."""
     gradient: bool = True
-    """Whether the gradient reaches the role's parameters, where the update optimises them."""
+    """Whether the gradient reaches the role's parameters, if the update optimises them."""
     draw: str = ""
-    """Views equal but for this are separate passes, with their own dropout and noise."""
+    """Views that differ only in this are separate passes, with their own dropout and noise."""
     probe: "Tap | None" = None
-    """A clean prediction. The view then has the tap ``slope`` and no other: the gradient of the cross-entropy between
-    that prediction and its own, with respect to its input."""
+    """Logits of a clean view, (N, K). A view with a probe has the single tap ``slope``, (N, …): the gradient of the
+    cross-entropy between the clean prediction and the view's own, with respect to the view's input."""
 
     @property
     def reads(self) -> tuple[Node, ...]:
         return (self.input,) if self.probe is None else (self.input, self.probe)
 
     def tap(self, name: str) -> "Tap":
+        """What the network produces at a stage: ``features`` (N, …), ``hidden`` (N, F), ``logits`` (N, K) …"""
         return Tap(self, name)
 
     @property
     def logits(self) -> "Tap":
+        """The tap ``logits``: (N, K)."""
         return Tap(self, "logits")
 
 
 @dataclass(frozen=True)
 class Tap:
-    """What a view's network produces at a named stage. Its value comes from the view's pass."""
+    """What a view's network produces at a named stage: (N, …)."""
 
     view: View
     name: str
@@ -237,16 +253,17 @@ class Tap:
     def reads(self) -> tuple[Node, ...]:
         return self.view.reads
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
+        # The step stores the values of a view's taps when it runs the view.
         raise LookupError(f"the pass of {self.view} has not run yet")
 
 
 @dataclass(frozen=True)
 class Start:
-    """x + ξ d: a random point beside x, where VAT looks for its direction.
+    """x + ξd with a random unit vector d: the point near x where VAT takes the slope. (N, …)
 
-    ``xi=None`` lets the network decide: dropout and noise already give a direction, a network without them needs a
-    visible step.
+    ``xi=None`` chooses ξ by the network. Dropout and noise already change the prediction; a network without them needs
+    a larger step.
     """
 
     of: Node
@@ -258,7 +275,7 @@ class Start:
     def reads(self) -> tuple[Node, ...]:
         return (self.of,)
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         x = context(self.of).detach()
         xi = context.xi(self.role) if self.xi is None else self.xi
         direction = context.draws.normal(context.name(f"{self.draw}/direction"), tuple(x.shape))
@@ -267,7 +284,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Adversarial:
-    """x + r, ‖r‖ = ε per sample along a slope: where the prediction changes most."""
+    """x + r with ‖r‖ = ε for each sample, along a slope (N, …): the point where the prediction changes most. (N, …)"""
 
     of: Node
     slope: Tap
@@ -277,24 +294,24 @@ class Adversarial:
     def reads(self) -> tuple[Node, ...]:
         return (self.of, self.slope)
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         return losses.adversarial_point(context(self.of).detach(), context(self.slope), self.radius)
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a role, for terms that regularise weights."""
+    """A parameter of a role, of any shape, for terms that regularise weights."""
 
     role: str
     name: str
     reads = ()
 
-    def value(self, context: Context) -> Tensor:
+    def value(self, context: NodeContext) -> Tensor:
         return context.parameter(self.role, self.name)
 
 
 def below(node: Node | View) -> Iterator[Node | View]:
-    """All that a node reads, whatever comes first first, and the node itself."""
+    """Everything that a node depends on, in an order in which it can be computed, and the node itself."""
     for child in node.reads:
         yield from below(child)
     yield node
