@@ -4,19 +4,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from vmt.cli.train import load
 from vmt.paper.experiment import Job
 from vmt.paper.figures import System
 from vmt.paper.results import write_result
 from vmt.runs.folder import RunSpec
 from vmt.runs.recipes import with_settings
 from vmt.runs.run import Run, carry_out
-from vmt.runs.spec import DataSpec
+from vmt.runs.spec import DataSpec, load_data
 
 
 def write_runs(systems: Iterable[System], data: Path, runs: Path, results: Path) -> None:
     """The run of each system with seed 0, and its result file."""
-    task = load(DataSpec("mnist-svhn", str(data)))
+    task = load_data(DataSpec("mnist-svhn", str(data)))
     for experiment in {system.experiment.name: system.experiment for system in systems}.values():
         recipe = with_settings(experiment.recipe(0), {"iterations": 4}, {"iterations": 2})
         config = replace(recipe.config, batch_size=4, evaluate_every=2, precision="float32", validate_samples=0)

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from tests.cli.test_bad_input import official_files
-from tests.paper.test_at_once import CHANGES
-from tests.paper_cells import cell
+from tests.paper_cells import OVERRIDES, cell
 from vmt.cli.main import main
-from vmt.cli.train import load
 from vmt.errors import message_of_gpu_error
 from vmt.paper.experiment import jobs_for
 from vmt.paper.queue import Workspace, run_queue
@@ -96,6 +94,6 @@ class ShortOfMemory(Progress):
 def test_a_run_that_needs_too_much_memory_holds_up_no_other(tmp_path: Path) -> None:
     queue = jobs_for([cell("Source-Only", "source_only", 2)])
     workspace = Workspace(str(official_files(tmp_path)), tmp_path / "results", tmp_path / "runs")
-    done, missing, problems = astuple(run_queue(queue, load, workspace, None, CHANGES, print, ShortOfMemory))
+    done, missing, problems = astuple(run_queue(queue, workspace, None, OVERRIDES, print, ShortOfMemory))
     assert (done, missing, len(problems)) == (1, 1, 1)
     assert problems[0].startswith(f"{queue[0]}: the GPU has too little memory (CUDA out of memory): take a smaller")

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.cli.test_bad_input import official_files
 from tests.paper_runs import write_runs
 from vmt.cli.main import main
-from vmt.cli.train import load
+from vmt.model import load
 from vmt.paper.figures import (
     SYSTEMS_OVER_TIME,
     System,
@@ -22,7 +22,7 @@ from vmt.paper.figures import (
     norms_of_network,
     systems_of_tsne,
 )
-from vmt.runs.spec import DataSpec
+from vmt.runs.spec import DataSpec, load_data
 
 FIGURES = ("tsne", "gradient-norms", "accuracy-over-time")
 
@@ -138,10 +138,8 @@ def test_gradient_norms_are_those_computed_by_hand() -> None:
 
 def test_a_network_is_judged_in_evaluation_mode(folder: Path) -> None:
     """Twice the same, whatever its dropout and noise; and a sample's norm does not depend on its batch."""
-    from vmt.model import load as load_model
-
-    task = load(DataSpec("mnist-svhn", str(folder / "data")))
-    model = load_model(systems_of_tsne(instance_norm=True)[2].model(folder / "runs", 0))
+    task = load_data(DataSpec("mnist-svhn", str(folder / "data")))
+    model = load(systems_of_tsne(instance_norm=True)[2].model(folder / "runs", 0))
     model.network.train()
     assert task.target_test is not None
     x = task.target_test.x[:2]

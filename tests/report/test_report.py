@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vmt.cli.own import load_own
 
 from tests.own_data import write_blobs
 from tests.report_runs import NAMES, fabricate, report, train, write_pictures
@@ -61,7 +60,7 @@ def test_samples_are_numbered_as_they_lie_in_the_data(runs: Path, tmp_path: Path
     shown = list(zip(samples["index"], samples["label"], strict=True))[samples["source"] :]
     assert len(shown) == 20
     assert max(index for index, _ in shown) > 20
-    task = load_own(read_run(runs / "mine").data, say=lambda note: None)
+    task = load_data(read_run(runs / "mine").data)
     assert task.target_test is not None
     assert task.target_test.y is not None
     assert [int(task.target_test.y[index]) for index, _ in shown] == [label for _, label in shown]

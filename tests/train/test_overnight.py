@@ -13,12 +13,8 @@ from safetensors.torch import load_file, save, save_file
 
 import vmt as vmt_package
 from tests.own_data import command, write_blobs
-from tests.paper_cells import cell
 from vmt.cli.main import main
-from vmt.data import digits_task
 from vmt.disk import flush_to_disk
-from vmt.paper.experiment import jobs_for
-from vmt.paper.queue import Workspace, run_queue
 from vmt.train.checkpoint import load_latest, save_checkpoint
 
 FLAGS = ["--iterations", 60, "--dirt-t", "--dirt-t-iterations", 40, "--interval", 20, "--log-every", 5]
@@ -164,17 +160,6 @@ def test_a_path_that_the_system_refuses_is_a_sentence(
     assert code == 2
     assert said[-1].startswith("vmt: ")
     assert "(File name too long): check the path" in said[-1]
-
-
-@posix
-def test_a_queue_complains_of_a_folder_that_the_system_refuses(tmp_path: Path) -> None:
-    workspace = Workspace(str(tmp_path), tmp_path / "results", tmp_path / LONG)
-    queue = jobs_for([cell("Source-Only", "source_only")])
-    filled = run_queue(queue, lambda _: digits_task(), workspace, None, {}, lambda said: None)
-    assert filled.problems == [
-        f"{workspace.runs / 'mnist-svhn_source_only_in_iterations=3_0'} cannot be used (File name too long): "
-        "check the path, its permissions and the disk."
-    ]
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that cannot be flushed")

@@ -59,18 +59,16 @@ def test_a_queue_goes_on_when_its_words_reach_nobody(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from tests.paper_cells import cell
-from tests.paper.test_at_once import CHANGES
+from tests.paper_cells import OVERRIDES, cell
 from vmt.cli.paper import to_stderr
-from vmt.cli.train import load
 from vmt.paper.experiment import jobs_for
 from vmt.paper.queue import Workspace
-from vmt.paper.queue import run_queue_in_workers
+from vmt.paper.workers import run_queue_in_workers
 
 if __name__ == "__main__":
     queue = jobs_for([cell("Source-Only", "source_only", 2)])
     workspace = Workspace(sys.argv[1], Path("results"), Path("runs"), at_once=2)
-    filled = run_queue_in_workers(queue, load, workspace, None, CHANGES, to_stderr)
+    filled = run_queue_in_workers(queue, workspace, None, OVERRIDES, to_stderr)
     Path("filled").write_text(f"{filled.done} {filled.missing} {filled.problems}")
 """
     (tmp_path / "fill_it.py").write_text(script)

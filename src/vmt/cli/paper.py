@@ -15,7 +15,6 @@ from vmt.paper.tables import M2S, TABLES, find_table
 
 if TYPE_CHECKING:
     from vmt.data.task import Task
-    from vmt.paper.queue import QueueOutcome, Workspace
 
 EXAMPLES = """examples:
   vmt paper list                                        the tables; vmt paper list TABLE: its runs and their state
@@ -136,7 +135,7 @@ def chosen(arguments: argparse.Namespace) -> Table:
 def list_tables(arguments: argparse.Namespace) -> int:
     if arguments.table is None:
         for name, table in TABLES.items():
-            size = f"{counted(len(table.cells), 'number')}, {counted(len(jobs_for(table.cells)), 'job')} of runs"
+            size = f"{counted(len(table.cells), 'number')}, {counted(len(jobs_for(table.cells)), 'job')}"
             print(f"{name:<18} {table.title}: {size}")
         return 0
     for job in jobs_for(chosen(arguments).cells):
@@ -156,6 +155,7 @@ def state_of(job: Job, arguments: argparse.Namespace) -> str:
 def run_table(arguments: argparse.Namespace) -> int:
     from vmt.device import torch_device
     from vmt.paper.queue import Workspace
+    from vmt.paper.workers import run_jobs
 
     table = chosen(arguments)
     for name in ("phases", "at_once"):
@@ -165,7 +165,7 @@ def run_table(arguments: argparse.Namespace) -> int:
     if arguments.data is None:
         raise InputError(f"the paper's runs need the official files: give their folder with --data ({GET_DATA}).")
     torch_device(arguments.device)
-    changes = {
+    overrides = {
         "device": arguments.device,
         "log_every": 1000,
         "evaluate_every": arguments.evaluate_every,
@@ -173,32 +173,13 @@ def run_table(arguments: argparse.Namespace) -> int:
     }
     budget = None if arguments.budget is None else 60 * arguments.budget
     workspace = Workspace(arguments.data, arguments.results, arguments.runs, arguments.at_once)
-    outcome = fill_queue(queue, workspace, budget, changes)
+    outcome = run_jobs(queue, workspace, budget, overrides, to_stderr)
     if outcome.problems and not outcome.done:
         raise InputError(outcome.problems[0])
     print_table(table, arguments)
     for problem in outcome.problems:
         to_stderr(f"vmt: {problem}")
     return 2 if outcome.problems else 0
-
-
-def fill_queue(queue: list[Job], workspace: Workspace, budget: float | None, changes: dict[str, Any]) -> QueueOutcome:
-    from vmt.device import torch_device
-    from vmt.paper.queue import run_queue, run_queue_in_workers, side_by_side
-    from vmt.runs.spec import load_data
-
-    device = torch_device(changes["device"])
-    on_gpu = device.type == "cuda"
-    if workspace.at_once == 1 and not on_gpu:
-        return run_queue(queue, load_data, workspace, budget, changes, to_stderr)
-    # By name, so that a worker that finds no GPU, because another worker made it fail, does not run on the CPU.
-    changes = {**changes, "device": str(device)}
-    # A GPU that fails is lost to the process that uses it, so runs on a GPU are always in other processes.
-    if on_gpu and workspace.at_once > 1 and not side_by_side():
-        to_stderr(
-            "NVIDIA's MPS is not running, so runs on one GPU take turns: start it with nvidia-cuda-mps-control -d."
-        )
-    return run_queue_in_workers(queue, load_data, workspace, budget, changes, to_stderr)
 
 
 def show_table(arguments: argparse.Namespace) -> int:
