@@ -1,0 +1,89 @@
+"""Imports between the rooms of the package point one way."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import vmt
+
+# From the foundation to the roof. A room may import those before it; rooms in one row do not import each other.
+ROOMS = """
+errors _imports formats
+disk
+device losses figures
+data kernels validators
+nets
+methods
+step
+engine
+evaluate
+train
+model
+export
+runs
+api
+estimator
+report
+paper
+cli
+__main__
+""".strip().splitlines()
+FLOOR = {room: floor for floor, row in enumerate(ROOMS) for room in row.split()}
+PACKAGE = Path(vmt.__file__).parent
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    """The names that a module imports at its top and in its functions, but not those for type checkers alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from imports_of(node)
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+def test_imports_point_one_way() -> None:
+    known = modules()
+    wrong = set()
+    for module, path in known.items():
+        if module == "vmt":
+            continue
+        for name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
+            imported = name if name in known else name.rpartition(".")[0]
+            if imported == "vmt" or not imported.startswith("vmt."):
+                continue
+            here, there = room_of(module), room_of(imported)
+            if here != there and FLOOR[there] >= FLOOR[here]:
+                wrong.add((module, imported))
+    assert not wrong
+
+
+def test_every_room_has_its_place() -> None:
+    assert {room_of(module) for module in modules() if module != "vmt"} == FLOOR.keys()
+
+
+def test_a_step_needs_no_readers() -> None:
+    probe = "import sys, vmt.step.iteration; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
+    loaded = {name for name in done.stdout.split() if name.startswith("vmt.")}
+    assert not {
+        name for name in loaded if name.startswith(("vmt.data.readers", "vmt.data.files", "vmt.data.synthetic"))
+    }
+    assert not {room_of(name) for name in loaded if FLOOR[room_of(name)] > FLOOR["step"]}
