@@ -20,12 +20,12 @@ from vmt.device import default_torch_settings
 from vmt.errors import InputError, perhaps
 from vmt.methods.nouns import Method
 from vmt.model import Model
+from vmt.progress import Progress
 from vmt.runs.folder import check_started_from_python
 from vmt.runs.recipes import every_setting
 from vmt.runs.run import carry_out, make_run
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
-from vmt.train.progress import Progress
 
 
 def adapt(

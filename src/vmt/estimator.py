@@ -23,10 +23,10 @@ from vmt.device import default_torch_settings, torch_device
 from vmt.errors import InputError
 from vmt.methods.nouns import Method
 from vmt.model import Model
+from vmt.progress import Progress
 from vmt.runs.recipes import settings_of
 from vmt.runs.run import carry_out, make_run
 from vmt.train.config import Config
-from vmt.train.progress import Progress
 
 
 def target_numbers(labels: Any, classes: NDArray[Any], count: int) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from vmt.cli.main import main
 from vmt.errors import message_of_gpu_error
 from vmt.paper.experiment import jobs_for
 from vmt.paper.queue import Workspace, run_queue
-from vmt.train.progress import Progress
+from vmt.progress import Progress
 
 NET = """
 import os

@@ -21,10 +21,10 @@ from vmt.paper.pages import markdown, rows_of
 from vmt.paper.queue import QueueOutcome, Workspace, run_queue, summary_of_finished_run
 from vmt.paper.results import result_path
 from vmt.paper.tables import TABLES
+from vmt.progress import Progress
 from vmt.runs.folder import SUMMARY, read_run
 from vmt.runs.run import Run, carry_out
 from vmt.runs.spec import load_data
-from vmt.train.progress import Progress
 
 REFINED = jobs_for([refined("dirt_t")])
 SOURCE_ONLY = jobs_for([cell("Source-Only", "source_only", 2)])
@@ -130,7 +130,7 @@ def test_a_run_that_ran_out_of_time_is_resumed(workspace: Workspace) -> None:
 class StoppedAtItsEnd(Progress):
     """Sends SIGTERM while the model is evaluated. These short runs have one evaluation, at their end."""
 
-    def show(self, target: float | None, source: float | None) -> None:
+    def show_accuracy(self, target: float | None, source: float | None) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 

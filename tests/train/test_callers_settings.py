@@ -11,9 +11,9 @@ import vmt
 from vmt import methods
 from vmt.data import Task
 from vmt.nets import mlp
+from vmt.progress import Progress
 from vmt.step.state import build_state
 from vmt.train import Config, train
-from vmt.train.progress import Progress
 
 
 def test_building_networks_seeds_no_generator_but_those_that_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,19 +6,20 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_json
 from vmt.data.published import SOURCES, SYN_TEST, SYN_TRAIN, Remote
 from vmt.errors import InputError
+from vmt.progress import Bar
 
 if TYPE_CHECKING:
     from vmt.data.synthetic.built_sets import Built
 
 BUILT = ("mnistm", "syn")
+DELAY = 0.3  # seconds; without it an empty bar would appear above an error about a missing file
 EXAMPLES = """examples:
   vmt data download mnist svhn --data DATA     the two sets of mnist-svhn
   vmt data build mnistm --data DATA            MNIST-M, from MNIST and BSDS500
@@ -111,11 +112,11 @@ def download_sets(
             raise InputError(f"there is no set {name!r} to download: choose from {', '.join(sources)}.")
     records = []
     for remote in dict.fromkeys(remote for name in names for remote in sources[name]):
-        with bar(remote.path, "B") as shown:
+        with Bar(remote.path, "B", delay=DELAY) as bar:
 
-            def watch(done: int, total: int | None, shown: Any = shown) -> None:
-                shown.total = total
-                shown.update(done - shown.n)
+            def watch(done: int, total: int | None, bar: Bar = bar) -> None:
+                bar.total = total
+                bar.update(done - bar.done)
 
             path = fetch(remote, data, watch)
         print(f"{path}: {'checked' if remote.checksum else 'downloaded, but no checksum is published'}")
@@ -127,8 +128,8 @@ def mnistm(arguments: argparse.Namespace) -> int:
     from vmt.data.synthetic.mnistm import build_mnistm
 
     started = time.monotonic()
-    with bar("MNIST-M", "image") as shown:
-        built = build_mnistm(arguments.data, arguments.out, arguments.seed, shown.update)
+    with Bar("MNIST-M", "images", delay=DELAY) as bar:
+        built = build_mnistm(arguments.data, arguments.out, arguments.seed, bar.update)
     return report(built, "MNIST-M", time.monotonic() - started, arguments.json)
 
 
@@ -139,14 +140,14 @@ def syn(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     out = arguments.data / "syn" if arguments.out is None else arguments.out
     total = arguments.count + arguments.test_count
-    with bar("Synthetic Digits (re-creation)", "image", total) as shown:
+    with Bar("Synthetic Digits (re-creation)", "images", total, delay=DELAY) as bar:
         built = build_syn(
             out,
             {"train": arguments.count, "test": arguments.test_count},
             arguments.seed,
             usable_cores() if arguments.workers is None else arguments.workers,
             arguments.fonts,
-            shown.update,
+            bar.update,
         )
     return report(built, "the re-creation of Synthetic Digits", time.monotonic() - started, arguments.json)
 
@@ -160,17 +161,3 @@ def report(built: Built, name: str, seconds: float, as_json: bool) -> int:
         files = {split: str(path) for split, path in built.files.items()}
         print(json.dumps({"files": files, "made": built.made, "warning": built.warning, "seconds": round(seconds, 1)}))
     return 0
-
-
-@contextmanager
-def bar(label: str, unit: str, total: int | None = None) -> Iterator[Any]:
-    """A live bar on a terminal, and otherwise a line now and then."""
-    from tqdm import tqdm
-
-    patience = 0.1 if sys.stderr.isatty() else 15.0
-    scale = {"unit_scale": True, "unit_divisor": 1024} if unit == "B" else {}
-    # The delay keeps an empty bar from appearing above an error about a missing file.
-    with tqdm(
-        total=total, desc=label, unit=unit, mininterval=patience, delay=0.3, dynamic_ncols=True, **scale
-    ) as shown:
-        yield shown

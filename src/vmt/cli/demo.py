@@ -39,13 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
     from vmt.cli.report import write_report
     from vmt.disk import write_atomically
     from vmt.figures import draw_comparison
+    from vmt.progress import Progress
     from vmt.runs.folder import CURVES, SUMMARY, RunSpec
     from vmt.runs.recipes import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS, digits
     from vmt.runs.run import Run, carry_out
     from vmt.runs.spec import DataSpec, load_data
     from vmt.train.interrupt import interruptible
     from vmt.train.log import LOG, read_log
-    from vmt.train.progress import Progress
 
     out = free_folder(arguments.out)
     first = DIGITS_ITERATIONS if arguments.iterations is None else arguments.iterations

@@ -76,7 +76,7 @@ def show_warning(
 
 
 def complain(sentence: str) -> None:
-    from vmt.train.progress import STDERR
+    from vmt.progress import STDERR
 
     print(f"vmt: {sentence}", file=STDERR)
 

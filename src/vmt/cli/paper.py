@@ -225,7 +225,7 @@ def print_table(table: Table, arguments: argparse.Namespace) -> None:
 
 
 def to_stderr(sentence: str) -> None:
-    from vmt.train.progress import STDERR
+    from vmt.progress import STDERR
 
     print(sentence, file=STDERR, flush=True)
 

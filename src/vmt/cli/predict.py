@@ -201,8 +201,10 @@ def output(path: Path | None) -> Iterator[TextIO]:
 
 def bar(inputs: Sequence[Path | str], shown: bool) -> Any:
     """Progress on stderr, with a total if every input is one picture."""
-    from vmt.data.files.pictures import progress_bar
+    from vmt.data.files.pictures import PATIENCE
     from vmt.data.files.stream import STDIN
+    from vmt.progress import Bar
 
     pictures = all(one != STDIN and Path(one).suffix.lower() in PICTURE_SUFFIXES for one in inputs)
-    return progress_bar(len(inputs) if pictures else None, "predicting", "samples", shown)
+    total = len(inputs) if pictures else None
+    return Bar("predicting", "samples", total, show=shown, delay=PATIENCE, leave=False)

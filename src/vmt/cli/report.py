@@ -2,7 +2,7 @@
 
 import argparse
 import json
-import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
 def write_report(runs: list[Path], out: Path, **options: Any) -> dict[str, Any]:
     """Gather, render and write a page; return what was gathered."""
     from vmt.disk import write_atomically
+    from vmt.progress import Progress
     from vmt.report import Options, gather, render
     from vmt.runs.spec import load_data
 
-    with Bar() as bar:
-        data = gather(runs, load_data, Options(**options), bar)
+    with closing(Progress(unit="", leave=False)) as progress:
+        data = gather(runs, load_data, Options(**options), progress)
     write_atomically(out, render(data).encode())
     return data
 
@@ -88,26 +89,3 @@ def check_free(out: Path) -> None:
             head = file.read(2000)
         if f'content="{GENERATOR}"' not in head:
             raise InputError(f"{out} exists and is not a report: choose another -o.")
-
-
-class Bar:
-    """A bar on stderr for each part of the work; nothing if stderr is not a terminal."""
-
-    def __init__(self) -> None:
-        self.bar: Any = None
-
-    def __enter__(self) -> "Bar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
-
-    def start(self, what: str, total: int) -> None:
-        from tqdm import tqdm
-
-        self.__exit__()
-        self.bar = tqdm(total=total, desc=what, leave=False, disable=not sys.stderr.isatty(), dynamic_ncols=True)
-
-    def advance(self, count: int) -> None:
-        self.bar.update(count)

@@ -90,9 +90,9 @@ def add_method(group: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from vmt.nets.factory import factory_name
+    from vmt.progress import STDOUT, Progress
     from vmt.runs.describe import how_it_went
     from vmt.runs.run import Run, carry_out
-    from vmt.train.progress import STDOUT, Progress
 
     resuming = arguments.resume is not None
     arguments.net = arguments.net and (factory_name(arguments.net) or arguments.net)
@@ -107,11 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
+    from vmt.progress import STDOUT
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec, check_free
     from vmt.runs.recipes import recipe_for
     from vmt.runs.spec import load_data
-    from vmt.train.progress import STDOUT
 
     data = DataSpec(**given(arguments, names_of(DataSpec)))
     data.check()
@@ -149,8 +149,8 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
 
 
 def notes(method: str | None) -> Any:
+    from vmt.progress import STDOUT
     from vmt.runs.describe import printer_of_notes
-    from vmt.train.progress import STDOUT
 
     return printer_of_notes(method or DEFAULT_METHOD, lambda note: print(note, file=STDOUT))
 

@@ -15,13 +15,13 @@ from vmt.data.task import Task
 from vmt.errors import InputError, counted, message_of_gpu_error, message_of_os_error
 from vmt.paper.experiment import Job
 from vmt.paper.results import is_done, write_result
+from vmt.progress import Progress
 from vmt.runs.folder import RUN, SUMMARY, InUse, RunSpec, folder_lock, read_run
 from vmt.runs.run import Run, carry_out
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.checkpoint import checkpoints
 from vmt.train.interrupt import interruptible
 from vmt.train.loop import CHECKPOINTS
-from vmt.train.progress import Progress
 
 Notify = Callable[[str], None]
 """Prints a line for the user."""

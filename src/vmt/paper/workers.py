@@ -17,8 +17,8 @@ from vmt.device import torch_device
 from vmt.errors import InputError, message_of_gpu_error
 from vmt.paper.experiment import Job
 from vmt.paper.queue import Notify, QueueOutcome, Workspace, missing_jobs, run_queue
+from vmt.progress import Progress, ProgressLines
 from vmt.train.interrupt import handled
-from vmt.train.progress import Lines, Progress
 
 # Replacements of each worker in a row without a finished job: a run that always fails must not keep a queue busy.
 MOST_FAILURES = 3
@@ -109,7 +109,9 @@ def work(
     threading.Thread(target=stop_with_parent, daemon=True).start()
     try:
         torch_device(overrides["device"])  # a GPU that has failed in another worker may be missing for a while
-        result = run_queue(queue, workspace, budget, overrides, notify, Lines if workspace.at_once > 1 else Progress)
+        result = run_queue(
+            queue, workspace, budget, overrides, notify, ProgressLines if workspace.at_once > 1 else Progress
+        )
     except (InputError, RuntimeError) as error:
         message = str(error) if isinstance(error, InputError) else message_of_gpu_error(error)
         if message is None:

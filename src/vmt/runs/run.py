@@ -24,6 +24,7 @@ from vmt.methods.nouns import Method
 from vmt.model import Model
 from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.staged import Staged
+from vmt.progress import Progress
 from vmt.runs import folder as run_folder
 from vmt.runs.environment import data_fingerprint, environment
 from vmt.runs.folder import AS_A_VALUE, BEST, CURVES, LAST, MODEL, RUN, SUMMARY, RunSpec, folder_lock
@@ -34,7 +35,6 @@ from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
 from vmt.train.log import LOG, record_writer
 from vmt.train.loop import CHECKPOINTS, Outcome, train
-from vmt.train.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.probe import Best, make_probe, some, student_of
 from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.staged import Staged
+from vmt.progress import Progress
 from vmt.step.context import make_context
 from vmt.step.state import State, build_state, predictor_of
 from vmt.train.checkpoint import LoopState, checkpoints, load_latest, save_checkpoint
@@ -27,7 +28,6 @@ from vmt.train.collapse import Watch
 from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
 from vmt.train.log import Log, plain
-from vmt.train.progress import Progress
 
 
 def run_events(phase: Phase, state: State, step: int) -> None:
@@ -154,7 +154,7 @@ def train(
         log.write(seen)
         if sentence := watch.observe(notes, phase, begin, done, target, source):
             progress.say(sentence)
-        progress.show(target=target.accuracy, source=None if source is None else source.accuracy)
+        progress.show_accuracy(target=target.accuracy, source=None if source is None else source.accuracy)
 
     def save() -> None:
         if out is not None:

@@ -243,6 +243,7 @@ def test_the_cache_forgets_what_was_used_longest_ago(
 def test_a_bar_only_when_reading_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("vmt.progress.SECONDS_BETWEEN_LINES", 0.0)
     root = heap(tmp_path / "a", 40)
     read_own(root, cache=False, progress=True)
     assert capsys.readouterr().err == ""

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
 import threading
 import time
 import warnings
@@ -20,7 +19,6 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
-from tqdm import tqdm
 
 from vmt.data.files.folders import Listing
 from vmt.data.files.numpy_files import DAMAGED_NPZ
@@ -28,6 +26,7 @@ from vmt.data.files.paths import FEW_UNREADABLE, UNREADABLE_SHARE
 from vmt.device import usable_cores
 from vmt.disk import atomic_path
 from vmt.errors import InputError, few, shown
+from vmt.progress import Bar
 
 Arrays = dict[str, NDArray[Any]]
 Stamp = tuple[str, int, int, int]
@@ -284,26 +283,13 @@ def read_pictures(
 
 def _each(work: Callable[[Path], T], listing: Listing, progress: bool) -> Iterator[T | str]:
     """What `work` makes of every picture, in order; a word for its fault where it makes nothing."""
-    bar = progress_bar(len(listing.files), f"reading {listing.name}", "pictures", progress)
+    bar = Bar(f"reading {listing.name}", "pictures", len(listing.files), show=progress, delay=PATIENCE, leave=False)
     # Pillow warns of sizes and oddities that are dealt with here.
     with bar, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _, result in in_threads(work, listing.files):
             yield result
             bar.update()
-
-
-def progress_bar(total: int | None, what: str, unit: str, wanted: bool) -> Any:
-    """On stderr, for what takes longer than PATIENCE; where that is no terminal, with a line now and then."""
-    return tqdm(
-        total=total,
-        desc=what,
-        unit=unit,
-        delay=PATIENCE,
-        mininterval=0.1 if sys.stderr.isatty() else 15.0,
-        leave=False,
-        disable=not wanted,
-    )
 
 
 def in_threads(work: Callable[[Path], T], paths: Iterable[Path]) -> Iterator[tuple[Path, T | str]]:
