@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 
 from tests.own_data import start, write_blobs
 from vmt.cli.main import main
-from vmt.runs.folder import read_run
 
 FLAGS = ["--iterations", 250, "--dirt-t", "--dirt-t-iterations", 150, "--interval", 40, "--log-every", 10]
 FLAGS += ["--evaluate-every", 25, "--checkpoint-every", 5, "--batch-size", 16, "--precision", "float32"]
@@ -109,15 +108,12 @@ def test_resuming_goes_on_instead_of_beginning_again(unbroken: Path, tmp_path: P
 def test_a_damaged_digit_in_the_settings_is_noticed(
     unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The file still reads well, and another run would be gone on with. One without a checksum is an older run's."""
+    """The file still parses, but the settings no longer match the identity that the run was started with."""
     run = shutil.copytree(unbroken / "run", tmp_path / "run")
     written = (run / "run.json").read_text()
     (run / "run.json").write_text(written.replace('"interval": 40', '"interval": 60'))
     assert resume(run) == 2
-    assert capsys.readouterr().err.startswith(f"vmt: {run / 'run.json'} is not as the run wrote it: restore it, or, ")
-    lines = [line for line in written.splitlines() if "sha256" not in line]
-    (run / "run.json").write_text("\n".join(lines))
-    assert read_run(run) == read_run(unbroken / "run")
+    assert str(run) in capsys.readouterr().err
 
 
 def test_damaged_looks_in_the_log_do_not_keep_a_run_from_its_end(unbroken: Path, tmp_path: Path) -> None:
