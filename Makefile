@@ -27,9 +27,11 @@ check: $(READY)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
-# Tables and the page of the command line are written from the code; then the site is built, and a warning is an error.
+# The code writes the tables, the page of the command line and the picture of the architecture. Then the site is built;
+# a warning is an error.
 docs: $(READY)
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/architecture.py
 	$(BIN)/sphinx-build -W --keep-going -n -q -d build/doctrees docs build/docs
 	@echo "Open build/docs/index.html"
 

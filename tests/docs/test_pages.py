@@ -67,6 +67,11 @@ def test_what_the_code_decides_is_up_to_date() -> None:
         assert path.read_text() == text, f"{path.name} is out of date: run make docs"
 
 
+def test_the_picture_of_the_architecture_is_up_to_date() -> None:
+    drawing = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
+    assert drawing["is_up_to_date"](drawing["rooms_of"]()), "docs/architecture.svg is out of date: run make docs"
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_page_lists_what_is_logged(name: str, one_thread: None) -> None:
     """All of it, and nothing else: two iterations are run and their log is compared with the page."""
