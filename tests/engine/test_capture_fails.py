@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vmt.engine import capture as memsets
+from vmt.engine import memsets
 from vmt.engine.bench import workload
 from vmt.engine.engine import Engine, captured_graph, compiled, eager
 from vmt.kernels.launch import kernels_run
@@ -105,7 +105,7 @@ class RefusingDriver:
 
 def test_memset_stays_where_its_kernel_cannot_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that not all who read the memory wait for must not stay."""
-    monkeypatch.setattr(memsets, "clearing", lambda _: (1, 128, 512))
+    monkeypatch.setattr(memsets, "clearing_kernel", lambda _: (1, 128, 512))
     driver, node, cleared = RefusingDriver(), ctypes.c_void_p(5), memsets.MemsetNode(4096, 0, 0, 4, 16, 1)
     with pytest.raises(RuntimeError, match="801"):
         memsets.replace(driver, ctypes.c_void_p(1), node, cleared, torch.device("cuda"))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The engines on a CPU: the loop they share, the traced step, and what happens when something cannot be done."""
+"""The engines on a CPU: the loop that they share, the traced step, and what happens when something fails."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from vmt.device import bfloat16_helps
 from vmt.engine import make_engine
 from vmt.engine.bench import Workload, workload
 from vmt.engine.capture import rolled_back
-from vmt.engine.engine import Engine, Prepared, eager, falling_back, remember_compiled_kernels
+from vmt.engine.engine import Engine, Prepared, or_eager, remember_compiled_kernels
 from vmt.engine.metric_sums import MetricSums
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase
@@ -80,7 +80,7 @@ def test_schedules_follow_the_progress_of_the_phase() -> None:
     assert seen == [2.0, 3.0, 4.0]
 
 
-def test_trying_a_step_out_leaves_no_trace() -> None:
+def test_a_rolled_back_step_leaves_no_trace() -> None:
     work = small()
     before, generator = tensors(work), torch.get_rng_state()
     work.state.roles["classifier"].eval()
@@ -94,17 +94,18 @@ def test_trying_a_step_out_leaves_no_trace() -> None:
     assert not work.state.roles["classifier"].training
 
 
-def test_what_fails_runs_eagerly_and_says_why() -> None:
+def test_a_step_that_cannot_be_prepared_runs_eagerly_and_says_why() -> None:
     def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
         raise RuntimeError("this module looks at its values\nand more")
 
     said: list[str] = []
     work = small()
-    attempt = falling_back(prepare, eager, "captured", said.append)
+    attempt = or_eager(prepare, "captured", said.append)
     engine = Engine("captured", "", attempt, work.state, work.context, 0)
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
-    assert "could not be captured: this module looks at its values" in engine.why
+    assert "captured" in engine.why
+    assert "this module looks at its values" in engine.why
     assert said == [engine.why]
     assert int(work.state.step) == 1
 
@@ -135,7 +136,7 @@ def test_module_that_looks_at_values_is_not_compiled_but_runs() -> None:
 
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand], ids=["Python", "NumPy"])
-def test_a_network_that_draws_without_torch_is_not_recorded(draw: Callable[[], float]) -> None:
+def test_a_network_that_draws_without_torch_is_not_compiled(draw: Callable[[], float]) -> None:
     """Its draws would be the same at every step."""
 
     class Skipping(nn.Module):
@@ -148,17 +149,17 @@ def test_a_network_that_draws_without_torch_is_not_recorded(draw: Callable[[], f
     engine = make_engine("compiled", work.state, work.context, 0)
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
-    assert "could not be compiled: it draws from Python's or NumPy's generator" in engine.why
+    assert "NumPy" in engine.why
 
 
-@pytest.mark.parametrize(("choice", "text"), [("fast", "is not one of auto"), ("captured", "needs a CUDA device")])
+@pytest.mark.parametrize(("choice", "text"), [("fast", "fast.*auto"), ("captured", "captured.*CUDA")])
 def test_impossible_choices_are_refused(choice: str, text: str) -> None:
     work = small()
     with pytest.raises(InputError, match=text):
         make_engine(choice, work.state, work.context, 0)
 
 
-def test_a_cpu_runs_eagerly_by_itself() -> None:
+def test_auto_is_eager_on_a_cpu() -> None:
     work = small()
     engine = make_engine("auto", work.state, work.context, 0, iterations=100_000)
     assert engine.name == "eager"
@@ -191,7 +192,7 @@ def test_compiled_kernels_are_kept_where_the_user_says(tmp_path: Path, monkeypat
 
 
 @pytest.mark.usefixtures("no_folder_named")
-def test_inductors_and_our_own_kernels_are_kept_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_inductor_and_of_vmt_are_kept_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = pytest.importorskip("triton.knobs")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = remember_compiled_kernels()
@@ -203,15 +204,15 @@ def test_inductors_and_our_own_kernels_are_kept_in_one_place(tmp_path: Path, mon
 
 
 @pytest.mark.usefixtures("no_folder_named")
-def test_a_user_without_a_folder_to_write_to_can_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_writable_folder_can_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert remember_compiled_kernels() is None
     assert not {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"} & os.environ.keys()
 
 
-def test_joined_weight_gradients_are_the_same_gradients() -> None:
-    """Before and after joining, with the operator restated; what the optimiser's step changes, it changes in time."""
+def test_fused_weight_gradients_are_the_same_gradients() -> None:
+    """Before and after fusing, with the operator restated in PyTorch; updates still happen in the right order."""
     from torch.fx import Interpreter
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -239,8 +240,8 @@ def test_joined_weight_gradients_are_the_same_gradients() -> None:
     weights = [torch.randn(16, 3, 3, 16) for _ in range(3)]
     graph = make_fx(update, tracing_mode="fake")(*[w.clone() for w in weights], *images)
     results = []
-    for joined in (False, True):
-        if joined:
+    for fused in (False, True):
+        if fused:
             fuse_weight_gradients(graph.graph)
             graph.graph.lint()
             graph.recompile()

@@ -57,8 +57,9 @@ def bench(
 
     ``net`` is the paper's small or large network and ``batch_size`` the number of samples of each domain.
     ``iterations`` is the number of iterations in a block; by default it is 1 on a CPU and what fills a quarter of a
-    second on a GPU. ``data`` is a folder with MNIST and SVHN, in place of random images. Without ``baseline``, the plain
-    port is not timed. With ``plot``, other batch sizes are timed, too, and the cost per sample is drawn to that file.
+    second on a GPU. ``data`` is a folder with MNIST and SVHN, in place of random images. Without ``baseline``, the
+    plain port is not timed. With ``plot``, other batch sizes are timed, too, and the cost per sample is drawn to that
+    file.
     """
     place = torch_device(device)
     if place.index is not None:

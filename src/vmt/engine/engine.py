@@ -1,4 +1,8 @@
-"""Which engine, and why."""
+"""Engines run the training step: as it is written, compiled, or as a captured CUDA graph.
+
+:func:`make_engine` chooses one. :meth:`Engine.run` prepares a phase when it first sees it, which is when the step is
+compiled and captured, and then does iterations. A step that cannot be compiled or captured runs as it is written.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -7,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch._inductor
 from torch import Tensor
 
 from vmt.engine import ENGINES
@@ -20,10 +23,13 @@ from vmt.step.draws import seed_layers
 from vmt.step.iteration import step
 from vmt.step.state import State
 
+# Compiling takes up to a minute once, and saves some 15 ms per iteration over replaying the plain step.
+WORTH_COMPILING = 2_000
+
 
 @dataclass(frozen=True)
 class Prepared:
-    """A phase made ready to run: ``advance`` does one iteration and adds its metrics to ``sums``."""
+    """A phase that is ready to run: ``advance`` does one iteration and adds its metrics to ``sums``."""
 
     advance: Callable[[], None]
     sums: MetricSums
@@ -32,10 +38,62 @@ class Prepared:
 
 
 Prepare = Callable[[Phase, State, StepContext], Prepared]
+Say = Callable[[str], None]
+
+
+def quiet(message: str) -> None:
+    """Ignore a message."""
+
+
+def make_engine(
+    choice: str, state: State, context: StepContext, seed: int, iterations: int | None = None, say: Say = quiet
+) -> "Engine":
+    """The engine of that name, or with ``auto`` the one that suits the device and the length of the run.
+
+    ``iterations`` is the length of the whole run, if it is known. ``say`` gets a message before something that takes
+    long.
+    """
+    if choice not in ENGINES:
+        raise InputError(f"engine={choice!r} is not a valid engine: choose one of {', '.join(ENGINES)}.")
+    device = state.step.device
+    if choice == "captured" and device.type != "cuda":
+        raise InputError(
+            f"engine='captured' needs a CUDA device, but this run is on {device.type}: choose 'auto', 'eager' or "
+            "'compiled'."
+        )
+    if choice in ("compiled", "captured") or (choice == "auto" and device.type == "cuda"):
+        remember_compiled_kernels()
+    if choice == "auto":
+        name, prepare, why = automatic(device, iterations, say)
+    elif choice == "eager":
+        name, why = choice, "The eager engine runs the step as it is written, as asked for."
+        prepare = eager(why)
+    elif choice == "compiled":
+        name, why = choice, "The compiled engine runs the whole step as one compiled graph, as asked for."
+        prepare = compiled(why, say)
+    else:
+        name, why = choice, "The captured engine replays the compiled step as one CUDA graph, as asked for."
+        prepare = captured_graph(why, say, compile=True)
+    return Engine(name, why, prepare, state, context, seed)
+
+
+def automatic(device: torch.device, iterations: int | None, say: Say) -> tuple[str, Prepare, str]:
+    """The engine that suits the device and the length of the run: its name, how it prepares a phase, and why."""
+    if device.type != "cuda":
+        why = f"The eager engine runs the step as it is written: on a {device.type}, compiling hardly pays."
+        return "eager", eager(why), why
+    if iterations is not None and iterations < WORTH_COMPILING:
+        why = (
+            f"The captured engine replays the plain step as one CUDA graph: {iterations} iterations are too few to be "
+            "worth compiling."
+        )
+        return "captured", captured_graph(why, say, compile=False), why
+    why = "The captured engine replays the compiled step as one CUDA graph: the fastest way on a CUDA device."
+    return "captured", captured_graph(why, say, compile=True), why
 
 
 class Engine:
-    """Runs iterations. ``why`` says in a sentence what was chosen to run them and for what reason."""
+    """Runs iterations. ``name`` and ``why`` say how it runs them and for what reason."""
 
     def __init__(self, name: str, why: str, prepare: Prepare, state: State, context: StepContext, seed: int) -> None:
         self.name, self.why = name, why
@@ -48,8 +106,8 @@ class Engine:
     def run(self, phase: Phase, first: int, count: int, global_step: int) -> None:
         """Do ``count`` iterations of a phase from its iteration ``first``; the run as a whole has done ``global_step``.
 
-        The first call for a phase prepares it: compiling and capturing take their time there, and where they cannot be
-        done, ``name`` and ``why`` say so afterwards.
+        The first call for a phase prepares it: compiling and capturing take their time there. If they fail, ``name``
+        and ``why`` say so afterwards.
         """
         device = self.state.step.device
         # Streams, graphs and kernels belong to the current device, which need not be the one that holds the tensors.
@@ -73,22 +131,22 @@ class Engine:
         return {} if self.current is None else self.current.means()
 
     def tensors(self) -> dict[str, Tensor]:
-        """What has been added up since the last call of ``metrics``, as a checkpoint names it."""
+        """The sums of metrics since the last call of :meth:`metrics`, as a checkpoint stores them."""
         return {} if self.current is None else self.current.tensors()
 
     def take_from(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Take what was added up out of a checkpoint's tensors, for the next steps to go on with; return the others."""
+        """Take the sums out of a checkpoint's tensors, to continue them with the next steps, and return the others."""
         self.carried = {name: tensors[name] for name in (TOTAL, STEPS) if name in tensors}
         return {name: tensor for name, tensor in tensors.items() if name not in self.carried}
 
 
 def set_schedules(context: StepContext, progress: float) -> None:
-    """In place: a captured graph reads these tensors."""
+    """Set the value of every schedule, in place, because a captured graph reads these tensors."""
     for schedule, scalar in context.scalars.items():
         scalar.fill_(schedule(progress))
 
 
-Say = Callable[[str], None]
+# Ways to prepare a phase.
 
 
 def eager(why: str) -> Prepare:
@@ -105,13 +163,13 @@ def compiled(why: str, say: Say) -> Prepare:
     """The whole step compiled."""
 
     def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
-        from vmt.engine.compile import compiled_step  # here, for it loads the whole compiler
+        from vmt.engine.compile import compiled_step  # here, because it imports torch's whole compiler
 
         sums = MetricSums()
         say(f"compiling the {phase.name} step: up to a minute the first time, then from a cache")
         return Prepared(compiled_step(phase, state, context, sums), sums, "compiled", why)
 
-    return falling_back(prepare, eager, "compiled", say)
+    return or_eager(prepare, "compiled", say)
 
 
 def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
@@ -125,11 +183,11 @@ def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
         as_asked = inner.why if inner.why == why else f"{inner.why} It is replayed as one CUDA graph."
         return Prepared(advance, inner.sums, f"captured ({inner.name})", as_asked)
 
-    return falling_back(prepare, eager, "captured", say)
+    return or_eager(prepare, "captured", say)
 
 
-def falling_back(prepare: Prepare, otherwise: Callable[[str], Prepare], what: str, say: Say) -> Prepare:
-    """``prepare``; should it fail for whatever a user's module does, the plain way, with the reason."""
+def or_eager(prepare: Prepare, what: str, say: Say) -> Prepare:
+    """``prepare``, or if it fails, as it can with a user's module, the step as it is written and the reason."""
 
     def attempt(phase: Phase, state: State, context: StepContext) -> Prepared:
         try:
@@ -138,74 +196,25 @@ def falling_back(prepare: Prepare, otherwise: Callable[[str], Prepare], what: st
             lines = str(error).strip().splitlines() or [type(error).__name__]
             why = f"The step runs as it is written, because it could not be {what}: {lines[0][:200]}"
             say(why)
-            return otherwise(why)(phase, state, context)
+            return eager(why)(phase, state, context)
 
     return attempt
 
 
-# Compiling takes up to a minute once, and saves some 15 ms per iteration over replaying the plain step.
-WORTH_COMPILING = 2_000
-
-
-def quiet(message: str) -> None:
-    """Says nothing."""
-
-
-def make_engine(
-    choice: str, state: State, context: StepContext, seed: int, iterations: int | None = None, say: Say = quiet
-) -> Engine:
-    """The engine for a run; ``iterations`` is the length of the whole run, if it is known, and ``say`` gets a line when
-    something that takes long begins."""
-    if choice not in ENGINES:
-        raise InputError(f"engine={choice!r} is not one of {', '.join(ENGINES)}")
-    device = state.step.device
-    if choice == "captured" and device.type != "cuda":
-        raise InputError(
-            f"engine='captured' needs a CUDA device, but this run is on {device.type}: choose 'auto', 'eager' or "
-            "'compiled'"
-        )
-    if choice in ("compiled", "captured") or (choice == "auto" and device.type == "cuda"):
-        remember_compiled_kernels()
-    if choice == "auto":
-        name, prepare, why = by_itself(device, iterations, say)
-    elif choice == "eager":
-        name, why = choice, "The eager engine runs the step as it is written, as asked for."
-        prepare = eager(why)
-    elif choice == "compiled":
-        name, why = choice, "The compiled engine runs the whole step as one compiled graph, as asked for."
-        prepare = compiled(why, say)
-    else:
-        name, why = choice, "The captured engine replays the compiled step as one CUDA graph, as asked for."
-        prepare = captured_graph(why, say, compile=True)
-    return Engine(name, why, prepare, state, context, seed)
-
-
-def by_itself(device: torch.device, iterations: int | None, say: Say) -> tuple[str, Prepare, str]:
-    """The engine that suits the device and the length of the run."""
-    if device.type != "cuda":
-        why = f"The eager engine: on a {device.type} compiling hardly pays."
-        return "eager", eager(why), why
-    if iterations is not None and iterations < WORTH_COMPILING:
-        why = (
-            f"The captured engine replays the plain step as one CUDA graph: {iterations} iterations are too few to be "
-            "worth compiling."
-        )
-        return "captured", captured_graph(why, say, compile=False), why
-    why = "The captured engine replays the compiled step as one CUDA graph: the fastest way on a CUDA device."
-    return "captured", captured_graph(why, say, compile=True), why
+# Where compiled kernels are kept.
 
 
 def remember_compiled_kernels() -> Path | None:
-    """Keep what is compiled in the user's cache folder, unless TORCHINDUCTOR_CACHE_DIR names another.
+    """Keep compiled kernels in the user's cache folder, unless ``TORCHINDUCTOR_CACHE_DIR`` names another.
 
-    By default they go to the folder for temporary files, which is emptied at will. That is where they go, and None is
-    returned, for a user who has no folder to write to.
+    By default torch keeps them in the folder for temporary files, which is emptied at will. They go there, and None is
+    returned, if the user's cache folder cannot be written to.
     """
-    folder = named_folder() or own_folder()
+    folder = named_folder() or users_folder()
     if folder is not None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-        # Inductor moves Triton's cache, but only once it builds a kernel in this process and not in a worker: what was
-        # built before that is looked for in another folder by the next process, and built again.
+        # Inductor moves Triton's cache there, too, but not before it first builds a kernel in this process. The next
+        # process would not find what was built until then, and build it again.
         os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
     return folder
 
@@ -215,8 +224,8 @@ def named_folder() -> Path | None:
     return Path(named) if named else None
 
 
-def own_folder() -> Path | None:
-    """In the user's cache folder; None where it cannot be written to."""
+def users_folder() -> Path | None:
+    """A folder in the user's cache folder; None if it cannot be written to."""
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = home / "vmt" / "inductor"

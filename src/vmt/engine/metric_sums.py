@@ -1,4 +1,4 @@
-"""Sums of the metrics of a step, kept on the device until somebody asks."""
+"""Sums of a step's metrics, which stay on the device until the means are read."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 TOTAL, STEPS = "tally/total", "tally/steps"
+"""The names of the sums in a checkpoint."""
 
 
 class MetricSums:
-    """Every metric of a step in one vector, so that adding a step's costs two kernels and reading them one copy."""
+    """Every metric of a step in one vector: adding a step's metrics takes two kernels, and reading them one copy."""
 
     def __init__(self) -> None:
         self.shapes: dict[str, torch.Size] = {}
@@ -17,7 +18,10 @@ class MetricSums:
         self.steps = 0
 
     def add_(self, metrics: dict[str, Tensor]) -> None:
-        """On the device alone: a captured graph may hold this call. Whoever runs the step counts it in ``steps``."""
+        """Add a step's metrics on the device alone, so that a captured graph may contain this call.
+
+        The caller counts the step in ``steps``.
+        """
         values = torch.cat([tensor.reshape(-1).float() for tensor in metrics.values()])
         if not self.shapes:
             self.shapes = {name: tensor.shape for name, tensor in metrics.items()}
@@ -26,7 +30,7 @@ class MetricSums:
         self.total += values
 
     def means(self) -> dict[str, Tensor]:
-        """The means since the last call, on the CPU. This is where the host waits for the device."""
+        """The means since the last call, on the CPU. Here, the host waits for the device."""
         if self.total is None or not self.steps:
             return {}
         values = self.total.cpu() / self.steps
@@ -36,13 +40,13 @@ class MetricSums:
         return {name: part.view(shape) for (name, shape), part in parts}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the next means would be of, as a checkpoint names it; nothing if that is nothing."""
+        """The sums and the number of steps as a checkpoint stores them; empty if no step was added."""
         if self.total is None or not self.steps:
             return {}
         return {TOTAL: self.total, STEPS: torch.tensor(self.steps)}
 
     def restore_(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
-        """Go on adding to what a checkpoint holds, in place if a graph already adds to this vector."""
+        """Continue from a checkpoint's sums, in place if a graph already adds to this vector."""
         total, steps = tensors[TOTAL].to(device), int(tensors[STEPS])
         if self.total is None:
             self.total, self.steps = total, steps
@@ -51,7 +55,7 @@ class MetricSums:
             self.steps = steps
 
     def reset(self) -> None:
-        """In place: a captured graph goes on adding to the same vector."""
+        """Start again from zero, in place, because a captured graph keeps adding to the same vector."""
         self.steps = 0
         if self.total is not None:
             self.total.zero_()
