@@ -176,9 +176,9 @@ def write_files(folder: Path) -> None:
     for name in ("labelled", "labelled-target", "checked", "held-out", "a"):
         pictures.class_folders(folder / name)
     for name in ("unlabelled", "b"):
-        pictures.heap(folder / name)
+        pictures.unlabelled_folder(folder / name)
     for name in ("folder", "new-pictures"):
-        pictures.heap(folder / name, count=5)
+        pictures.unlabelled_folder(folder / name, count=5)
     for name in ("picture.png", "seven.png", "three.jpg", "photo.jpg"):
         pictures.save(folder / name, pictures.picture(0))
     (folder / "list.csv").write_text("path\npicture.png\nphoto.jpg\n")

@@ -1,4 +1,4 @@
-"""A web server on this machine that serves a file well or badly, for tests of downloads."""
+"""A local web server that serves a file, reliably or not, for tests of downloads."""
 
 import threading
 from collections.abc import Iterator
@@ -9,20 +9,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Behaviour:
-    """What the server does with the requests that come, in order; the last entry holds for all that follow."""
+    """How the server answers requests; the last entry of a list applies to all requests that follow."""
 
     content: bytes
     ranges: bool = True
-    announce: bool = True  # whether it says how long the content is
-    breaks_after: list[int | None] = field(default_factory=lambda: [None])  # bytes sent before it hangs up
+    announce: bool = True  # whether it sends the length of the content
+    breaks_after: list[int | None] = field(default_factory=lambda: [None])  # bytes sent before it closes the connection
     statuses: list[int] = field(default_factory=lambda: [200])
-    shift: int = 0  # it answers with a range that starts this much later than asked
-    asked: list[str | None] = field(default_factory=list)  # the ranges that were asked for
+    shift: int = 0  # its range starts this much later than requested
+    asked: list[str | None] = field(default_factory=list)  # the requested ranges
 
 
 @contextmanager
 def serving(behaviour: Behaviour) -> Iterator[str]:
-    """The address of a server that is up for as long as the block runs."""
+    """The address of a server that runs during the block."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,8 +1,10 @@
 """Small files that tests train on, and the command line as a user runs it."""
 
+import csv
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +24,14 @@ def write_blobs(folder: Path, n: int = 240, classes: int = 3) -> tuple[Path, Pat
     return source, target
 
 
+def write_csv(path: Path, rows: Iterable[Iterable[object]], delimiter: str = ",") -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    return path
+
+
 def vmt(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command as a process of its own."""
+    """Run the command in a separate process."""
     return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, check=False, timeout=300)
 
 

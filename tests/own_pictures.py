@@ -1,4 +1,4 @@
-"""Files of pictures as people have them."""
+"""Files of pictures as users have them."""
 
 import struct
 import zlib
@@ -12,7 +12,7 @@ CLASSES = ("golden retriever", "кошка", "鳥")
 
 
 def picture(number: int, seed: int = 0, size: tuple[int, int] = (12, 12), channels: int = 3) -> np.ndarray:
-    """A picture of a class: a bright bar at a place that tells the class, in noise."""
+    """A noisy picture with a bright bar, whose place tells the class."""
     pixels = np.random.default_rng((number, seed)).integers(0, 90, (*size, channels), dtype=np.uint8)
     bar = size[0] * number // len(CLASSES)
     pixels[bar : bar + 2] += 150
@@ -33,8 +33,8 @@ def class_folders(root: Path, each: int = 10, classes: Iterable[str] = CLASSES, 
     return root
 
 
-def heap(root: Path, count: int = 30, shade: int = 100) -> Path:
-    """One folder of pictures without labels."""
+def unlabelled_folder(root: Path, count: int = 30, shade: int = 100) -> Path:
+    """A folder of pictures without labels."""
     for i in range(count):
         save(root / f"{i:03}.png", picture(i % len(CLASSES), i + shade))
     return root

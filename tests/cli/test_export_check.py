@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 import vmt as vmt_package
 from tests.own_data import command
-from tests.own_pictures import CLASSES, heap, picture, save
+from tests.own_pictures import CLASSES, picture, save, unlabelled_folder
 from vmt.cli.main import main
 
 SHORT: dict[str, Any] = {"iterations": 3, "batch_size": 8, "device": "cpu", "progress": False}
@@ -37,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Samples of every kind, and files that are not samples."""
     folder = tmp_path_factory.mktemp("given")
-    heap(folder / "pictures", 5)
+    unlabelled_folder(folder / "pictures", 5)
     (folder / "pictures" / "damaged.png").write_bytes(b"no picture")
     np.save(folder / "pictures" / "larger.npy", np.stack([picture(2, i, size=(20, 17)) for i in range(4)]))
     save(folder / "one.png", picture(0))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_pictures import CLASSES, class_folders, giant_png, heap, picture, save
+from tests.own_pictures import CLASSES, class_folders, giant_png, picture, save, unlabelled_folder
 from vmt.cli.main import main
 from vmt.model import load
 
@@ -69,7 +69,7 @@ def test_a_method_that_trains_on_target_labels_says_so(tmp_path: Path, capsys: p
 
 
 def test_one_unreadable_picture_in_a_thousand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = class_folders(tmp_path / "a", 4), heap(tmp_path / "b", 1000)
+    source, target = class_folders(tmp_path / "a", 4), unlabelled_folder(tmp_path / "b", 1000)
     (target / "417.png").write_bytes((target / "417.png").read_bytes()[:90])
     run = tmp_path / "run"
     assert vmt("train", "--source", source, "--target", target, "--out", run, *SHORT) == 0
@@ -104,7 +104,7 @@ def bad_target(folder: Path, fault: str) -> None:
         folder.mkdir()
         (folder / "loop").symlink_to(folder)
     elif fault == "unreadable":
-        for path in heap(folder, 12).iterdir():
+        for path in unlabelled_folder(folder, 12).iterdir():
             path.write_bytes(b"GIF89a")
 
 
@@ -149,7 +149,7 @@ def test_bad_flags(tmp_path: Path, flags: list[object], says: str, capsys: pytes
 
 
 def test_a_warning_about_few_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = class_folders(tmp_path / "a", 12, CLASSES[:2]), heap(tmp_path / "b", 3)
+    source, target = class_folders(tmp_path / "a", 12, CLASSES[:2]), unlabelled_folder(tmp_path / "b", 3)
     save(source / "rare" / "one.png", picture(1, 5))
     assert vmt("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT) == 0
     said = capsys.readouterr().out

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 import vmt as vmt_package
 from tests.own_data import command
-from tests.own_pictures import CLASSES, class_folders, heap, picture, save
+from tests.own_pictures import CLASSES, class_folders, picture, save, unlabelled_folder
 from vmt.cli.main import main
 from vmt.data.files import stream as module
 from vmt.export import export
@@ -72,7 +72,7 @@ def test_a_folder_with_everything(models: Path, tmp_path: Path, kind: str, capsy
 
 
 def test_paths_on_standard_input_and_json_lines(models: Path, tmp_path: Path) -> None:
-    root = heap(tmp_path / "a folder with spaces", 3)
+    root = unlabelled_folder(tmp_path / "a folder with spaces", 3)
     np.save(tmp_path / "x.npy", np.stack([picture(2, i) for i in range(2)]))
     lines = [root / "001.png", "", tmp_path / "gone.png", tmp_path / "x.npy", root]
     given = "\n".join(map(str, lines)).encode() + b"\n"
@@ -92,7 +92,7 @@ def test_paths_on_standard_input_and_json_lines(models: Path, tmp_path: Path) ->
 
 
 def test_a_list_of_pictures(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    heap(tmp_path / "files", 3)
+    unlabelled_folder(tmp_path / "files", 3)
     (tmp_path / "list.csv").write_text("label,path\n?,files/002.png\n,files/000.png\n?,\n,files/gone.png\n")
     assert main(["predict", str(models / "pictures.onnx"), str(tmp_path / "list.csv")]) == 0
     said = capsys.readouterr()
@@ -140,7 +140,7 @@ def test_rows_of_a_wide_table_on_standard_input(tmp_path: Path) -> None:
 
 
 def test_unreadable_pictures_up_to_a_limit(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = heap(tmp_path / "in", 40)
+    root = unlabelled_folder(tmp_path / "in", 40)
     for i in range(11):
         (root / f"{i + 20:03}.png").write_bytes(b"no picture")
     out = tmp_path / "out.csv"
@@ -261,7 +261,7 @@ def test_evaluate_on_folders_lists_and_tables(models: Path, tmp_path: Path, caps
     whole = evaluated("pictures", "--test", root)
     assert whole["samples"] == 8
     assert whole["per_class"][0] is None
-    heap(root / "unlabelled", 3)
+    unlabelled_folder(root / "unlabelled", 3)
     assert evaluated("pictures", "--test", root) == whole, "samples without a label are left out"
     lines = [f"{path.relative_to(tmp_path)},{path.parent.name}" for path in sorted(root.rglob("?.png"))]
     (tmp_path / "list.csv").write_text("\n".join(["path,kind", *lines, f"{root}/鳥/0.png,"]), encoding="utf-8")
@@ -276,7 +276,10 @@ def test_evaluate_on_folders_lists_and_tables(models: Path, tmp_path: Path, caps
     assert f"0 for {CLASSES[0]}" in capsys.readouterr().out
     (tmp_path / "b.csv").write_text("width,height,label\n1,2,да\n2,1,no way\n3,1,\n", encoding="utf-8")
     assert evaluated("table", "--test", tmp_path / "b.csv")["samples"] == 2
-    for folder, says in ((heap(tmp_path / "heap", 3), "no labels"), (class_folders(root, 1, ["fish"]), "'fish'")):
+    for folder, says in (
+        (unlabelled_folder(tmp_path / "heap", 3), "no labels"),
+        (class_folders(root, 1, ["fish"]), "'fish'"),
+    ):
         assert main(["evaluate", str(models / "pictures.safetensors"), "--test", str(folder)]) == 2
         assert says in capsys.readouterr().err
 

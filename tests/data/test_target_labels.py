@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vmt
-from tests.own_pictures import CLASSES, class_folders, heap, picture, save
+from tests.own_pictures import CLASSES, class_folders, picture, save, unlabelled_folder
 from vmt.api import task_of
 from vmt.cli.main import main
 from vmt.data.files.own import ReadOptions, own_task, read_own
@@ -77,7 +77,7 @@ def partly_labelled(folder: Path, kind: str) -> Path:
     """Nine samples of the target, six of them without a label."""
     if kind == "folder":
         class_folders(folder / "b", 1, shade=50)
-        heap(folder / "b" / "Unlabelled", 6)
+        unlabelled_folder(folder / "b" / "Unlabelled", 6)
         return folder / "b"
     files = [save(folder / "files" / f"{i}.png", picture(i % 3, 50 + i)) for i in range(9)]
     labels = [CLASSES[i % 3] if i < 3 else "" for i in range(9)]
@@ -139,14 +139,14 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "--source",
         str(source),
         "--target",
-        str(heap(tmp_path / "c")),
+        str(unlabelled_folder(tmp_path / "c")),
         *SHORT,
         "--out",
         str(tmp_path),
     ]
     for arguments, says in (
-        ([*unlabelled, "--use-target-labels"], "has no labels to train on"),
-        (["train", "digits", "--use-target-labels"], "--use-target-labels is for data of your own"),
+        ([*unlabelled, "--use-target-labels"], "no labels"),
+        (["train", "digits", "--use-target-labels"], "--use-target-labels"),
         ([*own, "--use-target-labels", "--method", "target_only", "--out", str(tmp_path / "x")], "target_only"),
     ):
         assert main(arguments) == 2

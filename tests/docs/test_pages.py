@@ -12,7 +12,7 @@ import torch
 
 import vmt
 from tests.documented import FENCE, PAGES, ROOT, blocks, small_task
-from tests.own_pictures import CLASSES, class_folders, heap
+from tests.own_pictures import CLASSES, class_folders, unlabelled_folder
 from vmt.evaluate.accuracy import Evaluation
 from vmt.train import Config
 from vmt.train.loop import train
@@ -24,7 +24,7 @@ METHODS = [*vmt.methods.METHODS, "dirt_t"]
 def what_a_reader_brings() -> dict[str, Any]:
     """Small data, a small network, and files under the names that the pages use."""
     class_folders(Path("labelled"))
-    heap(Path("unlabelled"))
+    unlabelled_folder(Path("unlabelled"))
     y = np.arange(60) % 3
     x = np.random.default_rng(0).standard_normal((60, 5)) + y[:, None]
     dataset = torch.utils.data.TensorDataset(torch.from_numpy(x).float(), torch.from_numpy(y))

@@ -12,7 +12,7 @@ from safetensors import safe_open
 import vmt as package
 from tests.documented import ROOT, blocks
 from tests.own_data import vmt, write_blobs
-from tests.own_pictures import CLASSES, class_folders, heap
+from tests.own_pictures import CLASSES, class_folders, unlabelled_folder
 from vmt.cli.main import main
 from vmt.nets.factory import NetSpec, factory_name
 
@@ -86,7 +86,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def test_train_resume_load_predict_evaluate_export(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = class_folders(here / "a"), heap(here / "b", 12)
+    source, target = class_folders(here / "a"), unlabelled_folder(here / "b", 12)
     run = here / "run"
     own = ["--net", "mine.nets:make"]
     # As a process: its own sys.path does not hold the current folder.

@@ -1,5 +1,6 @@
-"""Pictures of every size and mode become bytes of one size, the right way up."""
+"""Pictures of every size and mode become upright bytes of one size; unreadable ones are named; all are cached."""
 
+import os
 import resource
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.own_pictures import giant_png, picture, save
-from vmt.data.files.pictures import TooLarge, decode, look
+from tests.own_pictures import CLASSES, class_folders, giant_png, picture, save, unlabelled_folder
+from vmt.data import read_own
+from vmt.data.files import pictures as module
+from vmt.data.files.pictures import TooLarge, decode, read_header
+from vmt.errors import InputError
 
 RAMP = np.linspace(0, 255, 16, dtype=np.uint8)[None].repeat(8, 0)  # 8×16, dark on the left
 
@@ -32,11 +36,11 @@ def test_every_mode_shows_the_same_picture(tmp_path: Path, mode: str, channels: 
         assert set(np.unique(pixels)) == {0, 255}
     else:
         np.testing.assert_allclose(pixels[0].astype(int), RAMP, atol=2)
-    assert look(path).size == (8, 16)
-    assert look(path).grey == (mode in ("1", "L", "LA", "P", "I;16", "F"))
+    assert read_header(path).size == (8, 16)
+    assert read_header(path).grey == (mode in ("1", "L", "LA", "P", "I;16", "F"))
 
 
-def test_what_is_transparent_is_white(tmp_path: Path) -> None:
+def test_transparency_becomes_white(tmp_path: Path) -> None:
     pixels = np.zeros((8, 8, 4), np.uint8)
     pixels[:4, :, 3] = 255
     save(tmp_path / "rgba.png", pixels)
@@ -52,7 +56,7 @@ def test_what_is_transparent_is_white(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "tif", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_camera_held_sideways(tmp_path: Path, orientation: int, kind: str) -> None:
+def test_exif_orientation(tmp_path: Path, orientation: int, kind: str) -> None:
     from PIL import ImageOps
 
     exif = Image.Exif()
@@ -61,8 +65,8 @@ def test_a_camera_held_sideways(tmp_path: Path, orientation: int, kind: str) -> 
     path = save(tmp_path / f"photo.{kind}", picture(1, size=(16, 24)), **how)
     with Image.open(path) as image:
         upright = np.asarray(ImageOps.exif_transpose(image)).transpose(2, 0, 1)
-    assert look(path).size == upright.shape[1:]
-    np.testing.assert_array_equal(decode(path, look(path).size, 3), upright)
+    assert read_header(path).size == upright.shape[1:]
+    np.testing.assert_array_equal(decode(path, read_header(path).size, 3), upright)
 
 
 def test_resizing_is_that_of_the_preprocessing(tmp_path: Path) -> None:
@@ -91,6 +95,138 @@ def test_a_giant_jpeg_is_read_at_a_fraction_of_its_size(tmp_path: Path) -> None:
     path = tmp_path / "giant.jpg"
     Image.new("L", (14_000, 14_000), 200).save(path)  # beyond Pillow's own limit
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert look(path).size == (14_000, 14_000)
+    assert read_header(path).size == (14_000, 14_000)
     np.testing.assert_array_equal(decode(path, (32, 32), 1), np.full((1, 32, 32), 200))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+
+
+def test_mixed_sizes_and_modes(tmp_path: Path) -> None:
+    for number, name in enumerate(CLASSES):
+        grey = picture(number, 1, (16, 20), 1)
+        save(tmp_path / "a" / name / "grey.png", grey)
+        save(tmp_path / "a" / name / "16 bit.png", grey[..., 0].astype(np.uint16) * 257)
+    grey_only = read_own(tmp_path / "a")
+    assert grey_only.domain.x.shape[1] == 1
+    for number, name in enumerate(CLASSES):
+        save(tmp_path / "a" / name / "rgba.png", picture(number, 2, (12, 12), 4))
+        save(tmp_path / "a" / name / "photo.jpg", picture(number, 3, (40, 30)))
+        palette = Image.fromarray(picture(number, 4, (16, 20))).convert("P", palette=Image.Palette.ADAPTIVE)
+        palette.save(tmp_path / "a" / name / "with a palette.gif")
+    mixed = read_own(tmp_path / "a")
+    assert tuple(mixed.domain.x.shape) == (15, 3, 16, 20)
+    assert mixed.classes == CLASSES
+    np.testing.assert_allclose(mixed.domain.x[0].float(), mixed.domain.x[1].float(), atol=1)
+
+
+def test_one_unreadable_picture_and_a_giant_among_many(tmp_path: Path) -> None:
+    root = class_folders(tmp_path / "a", 66)
+    save(root / "鳥" / "cut.png", picture(2)).write_bytes((root / "鳥" / "0.png").read_bytes()[:200])
+    giant_png(root / "鳥" / "giant.png")
+    own = read_own(root)
+    assert len(own.domain) == 198
+    assert own.domain.y is not None
+    assert np.bincount(own.domain.y).tolist() == [66, 66, 66]
+    said = "".join(own.notes)
+    assert "2 of the 200" in said
+    assert "cut.png (damaged)" in said
+    assert "giant.png (too large)" in said
+
+
+def test_too_many_unreadable_pictures(tmp_path: Path) -> None:
+    root = unlabelled_folder(tmp_path / "a", 30)
+    for i in range(11):
+        (root / f"{i:03}.png").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"11 of the 30 pictures .* 000.png \(damaged\).* 8 more"):
+        read_own(root)
+
+
+def test_the_second_reading_uses_the_cache(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = class_folders(tmp_path / "a", 4)
+    save(root / "кошка" / "bad.png", picture(0)).write_bytes(b"no picture")
+    calls: list[Path] = []
+    monkeypatch.setattr(module, "decode", lambda path, *rest: calls.append(path) or decode(path, *rest))
+    first = read_own(root)
+    assert len(calls) == 12
+    again = read_own(root)
+    assert len(calls) == 12
+    np.testing.assert_array_equal(again.domain.x, first.domain.x)
+    assert (again.classes, again.notes) == (first.classes, first.notes)
+    # Another picture under the same name, with a time one second later.
+    path = save(root / "кошка" / "0.png", picture(2, 9))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
+    changed = read_own(root)
+    assert len(calls) == 24
+    assert not np.array_equal(changed.domain.x, first.domain.x)
+    for file in own_cache.rglob("*.npz"):
+        file.write_bytes(b"damaged")
+    np.testing.assert_array_equal(read_own(root).domain.x, changed.domain.x)
+    before = {file: file.read_bytes() for file in own_cache.rglob("*.npz")}
+    read_own(root, cache=False)
+    read_own(root, image_size=(8, 8), cache=False)
+    assert {file: file.read_bytes() for file in own_cache.rglob("*.npz")} == before
+
+
+def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert len(read_own(unlabelled_folder(tmp_path / "a", 3)).domain) == 3
+
+
+def test_a_repaired_picture_is_read_again(tmp_path: Path) -> None:
+    """It is noticed although it has the size and the time of the damaged file, as from a backup."""
+    root = unlabelled_folder(tmp_path / "a", 3)
+    path = next(root.rglob("*.png"))
+    whole, status = path.read_bytes(), path.stat()
+    for content, count in ((whole[:20] + bytes(len(whole) - 20), 2), (whole, 3)):
+        path.write_bytes(content)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert len(read_own(root).domain) == count
+
+
+def test_the_cache_removes_the_least_recently_used(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = unlabelled_folder(tmp_path / "a", 3)
+    read_own(root, image_size=(8, 8))
+    old = set(own_cache.rglob("*.npz"))
+    for path in old:
+        os.utime(path, (0, 0))
+    read_own(root, image_size=(9, 9))
+    pixels = {path for path in own_cache.rglob("*.npz") if path not in old}
+    assert pixels
+    assert len(old & set(own_cache.rglob("*.npz"))) == 1, "the sizes were used again, the pixels were not"
+    monkeypatch.setattr(module, "CACHE_BYTES", max(path.stat().st_size for path in pixels))
+    read_own(root, image_size=(8, 9))
+    assert len(list(own_cache.rglob("*.npz"))) == 1
+
+
+def test_a_progress_bar_only_when_reading_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vmt.progress.SECONDS_BETWEEN_LINES", 0.0)
+    root = unlabelled_folder(tmp_path / "a", 40)
+    read_own(root, cache=False, progress=True)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(module, "PATIENCE", 0)
+    read_own(root, cache=False, progress=True)
+    assert f"reading {root}" in capsys.readouterr().err
+
+
+def test_temporary_files_of_killed_processes_are_removed_from_the_cache(tmp_path: Path, own_cache: Path) -> None:
+    folder = own_cache / "vmt" / "pictures"
+    folder.mkdir(parents=True)
+    abandoned, being_written = folder / ".abc.npz.4711", folder / ".abc.npz.4712"
+    for path in (abandoned, being_written):
+        path.write_bytes(b"half")
+    os.utime(abandoned, (0, 0))
+    read_own(unlabelled_folder(tmp_path / "a", 3))
+    assert [path for path in (abandoned, being_written) if path.exists()] == [being_written]
+
+
+def test_a_cache_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert len(read_own(unlabelled_folder(tmp_path / "a", 3)).domain) == 3

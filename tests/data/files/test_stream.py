@@ -1,4 +1,4 @@
-"""Samples to predict on, read piece by piece."""
+"""Samples to predict on are read in batches."""
 
 import resource
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from vmt.data.preprocess import Preprocess
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
-    """A file of 400 MB, most of which is a hole on the disk; and a generator of paths that is never run dry."""
+    """A sparse file of 400 MB, and an endless list of paths on standard input."""
     shape = (400_000, 16, 16, 4)
     mapped = np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.uint8, shape)
     mapped[-1] = 7

@@ -124,7 +124,7 @@ def test_fonts_of_the_user(tmp_path, atlas):
 
 @pytest.mark.parametrize("bad", [{"seed": -1}, {"workers": 0}, {"counts": {"train": 0, "test": 1}}])
 def test_invalid_settings(tmp_path, bad):
-    with pytest.raises(InputError, match="seed|workers|counts"):
+    with pytest.raises(InputError, match=r"seed|workers|counts"):
         build_syn(tmp_path, **bad)
 
 

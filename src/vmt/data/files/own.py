@@ -1,4 +1,4 @@
-"""From a person's own files to a task, or to one domain, with the names of the classes."""
+"""A user's own files as one domain or as a task, with the names of the classes."""
 
 import re
 from collections.abc import Sequence
@@ -12,149 +12,45 @@ from numpy.typing import NDArray
 from vmt.data.arrays import MIN_SIDE, class_name, column_indices, domain, sorted_names
 from vmt.data.checks import check_digits
 from vmt.data.domains import Domain
-from vmt.data.files.folders import Listing, list_folder
+from vmt.data.files.folders import PictureList, list_pictures
 from vmt.data.files.numpy_files import read_npy, read_npz
 from vmt.data.files.paths import INPUT_FORMATS, TABLE_SUFFIXES, existing_file, file_suffix
-from vmt.data.files.pictures import Looked, Size, look_at, read_pictures
+from vmt.data.files.pictures import PictureHeaders, Size, read_headers, read_pictures
 from vmt.data.files.tables import LABEL, read_csv, read_parquet
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError, few, shown
 
-LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # of what is chosen; other sizes can be asked for
+LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # of the size that is chosen for pictures; users may choose any other
+UNLABELLED = ("unlabelled", "unlabeled")  # names of a subfolder of samples without labels
+SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
+EVALUATION_ONLY = "target labels are used for evaluation only"
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read: what is None is chosen from the data."""
+    """How to read files; what is None is chosen from the data."""
 
     image_size: Size | None = None
     channels: int | None = None
     label: str | None = None
     cache: bool = True
     progress: bool = True
-    strict: bool = False  # refuse a size or channels that have nothing to do
+    strict: bool = False  # refuse an image size or channels that would have no effect
 
     def __post_init__(self) -> None:
         if self.image_size is not None and (len(self.image_size) != 2 or min(self.image_size) < MIN_SIDE):
             raise InputError(
-                f"the image size {self.image_size} is no height and width of {MIN_SIDE} pixels or more: correct it."
+                f"image_size must be a height and a width of {MIN_SIDE} pixels or more, but got {self.image_size}."
             )
         if self.channels not in (None, 1, 3):
-            raise InputError(f"pictures cannot have {self.channels} channels: choose 1 for grey or 3 for colour.")
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Samples as they were found: the source, the target or the test set."""
-
-    name: str
-    x: NDArray[Any]
-    y: NDArray[Any] | None  # numbers, or names with "" for a label that is not known
-    features: tuple[str, ...] = ()
-    by_folder: bool = False  # the labels are names of subfolders, which need not be classes
-
-
-def read_parts(
-    paths: Sequence[Path], how: ReadOptions, features: Sequence[str] = ()
-) -> tuple[list[Part], tuple[str, ...]]:
-    """Every part, the first of which decides the size of pictures, and the columns of tables if `features` does not;
-    and what a person should know."""
-    first = _open_part(paths[0], how, features)
-    features = features or (first.features if isinstance(first, Part) else ())
-    opened = [first, *(_open_part(path, how, features) for path in paths[1:])]
-    looked = [part for part in opened if isinstance(part, Looked)]
-    notes = [note for part in looked for note in part.listing.notes]
-    if not looked:
-        arrays = [part for part in opened if isinstance(part, Part)]
-        if how.strict:
-            _refuse_flags_of_pictures(arrays[0], how)
-        return arrays, ()
-    size = how.image_size or _size_of(opened[0])
-    channels = how.channels or max(_channels_of(part) for part in opened)
-    height, width = size
-    why = "as asked for" if how.image_size else f"by the sizes in {shown(paths[0])}"
-    colour = "grey" if channels == 1 else "colour"
-    if how.strict or how.image_size is None or how.channels is None:
-        notes.append(f"pictures: brought to {height}×{width} pixels, {why}; in {colour} (--image-size, --channels)")
-    parts = []
-    for part in opened:
-        if isinstance(part, Looked):
-            x, whole, said = read_pictures(part, size, channels, how.cache, how.progress)
-            labels = part.listing.labels
-            y = None if labels is None else np.array(labels)[whole]
-            part = Part(part.listing.name, x, y, by_folder=part.listing.by_folder)
-            notes += said
-        parts.append(part)
-    return parts, tuple(notes)
-
-
-def _refuse_flags_of_pictures(first: Part, how: ReadOptions) -> None:
-    if how.channels is not None:
-        raise InputError(f"--channels is for files of pictures, and {first.name} holds arrays: leave it out.")
-    if how.image_size is not None and first.x.ndim == 2:
-        raise InputError(f"--image-size is for pictures, and {first.name} holds vectors: leave it out.")
-
-
-def _open_part(path: Path, how: ReadOptions, features: Sequence[str]) -> Part | Looked:
-    if path.is_dir():
-        return look_at(list_folder(path), how.cache, how.progress)
-    existing_file(path, f"give {INPUT_FORMATS}")
-    suffix = file_suffix(path)
-    if suffix == ".npz":
-        x, y = read_npz(path)
-        return _arrays(path, x, y)
-    if suffix == ".npy":
-        return _arrays(path, read_npy(path), None)
-    if suffix in TABLE_SUFFIXES:
-        table = (read_parquet if suffix == ".parquet" else read_csv)(path, how.label, features)
-        if isinstance(table, Listing):
-            return look_at(table, how.cache, how.progress)
-        return Part(table.name, table.x, None if table.labels is None else np.array(table.labels), table.features)
-    raise InputError(f"{shown(path)} is of a kind that is not known here: give {INPUT_FORMATS}.")
-
-
-def _arrays(path: Path, x: NDArray[Any], y: NDArray[Any] | None) -> Part:
-    if y is not None and y.dtype.kind == "S":
-        y = np.char.decode(y, "utf-8", "replace")
-    if y is not None and y.dtype.kind == "U" and y.shape != x.shape[:1]:
-        raise InputError(f"{path} has x of shape {x.shape} and y of shape {y.shape}: give y one name per sample.")
-    # Checked at once: an odd shape must be complained of before it decides the size of pictures.
-    checked = domain(x, name=shown(path)).x.numpy()
-    return Part(shown(path), x if x.ndim == 2 else checked, y)
-
-
-def _size_of(first: Part | Looked) -> Size:
-    """The median size of pictures in multiples of 4, which two poolings divide, and no larger than a small network
-    can look at in good time; the size itself of arrays."""
-    if isinstance(first, Part):
-        if first.x.ndim != 4:
-            raise InputError(f"{first.name} holds vectors and another part pictures: give the same kind for both.")
-        return first.x.shape[2], first.x.shape[3]
-    height, width = np.median(first.sizes[first.whole], axis=0)
-    shrink = min(1.0, LARGEST_SIDE / max(height, width))
-    return _multiple_of_4(height * shrink), _multiple_of_4(width * shrink)
-
-
-def _multiple_of_4(side: float) -> int:
-    return max(SMALLEST_SIDE, 4 * int(side / 4 + 0.5))
-
-
-def _channels_of(part: Part | Looked) -> int:
-    if isinstance(part, Part):
-        return 1 if part.x.shape[1] == 1 else 3
-    return 1 if part.grey[part.whole].all() else 3
-
-
-SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
-UNLABELLED = ("unlabelled", "unlabeled")
-EVALUATION_ONLY = "target labels are used for evaluation only"
+            raise InputError(f"channels must be 1 for grey or 3 for colour, but got {self.channels}.")
 
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """A domain, the names of its classes in the order of their numbers, and what was noticed while reading."""
+    """A domain, the names of its classes in the order of their numbers, and notes on how it was read."""
 
-    domain: Domain  # with labels only where every sample has one
+    domain: Domain  # with labels only if every sample has one
     classes: tuple[str, ...]  # empty without labels
     notes: tuple[str, ...]
     labels: NDArray[np.int64] | None  # class numbers, −1 where a label is not known; None without labels
@@ -172,11 +68,11 @@ def read_own(
     cache: bool = True,
     progress: bool = False,
 ) -> Own:
-    """Your own samples: a folder of pictures (with one subfolder per class, if labelled), a .csv, .csv.gz,
+    """Read your own samples: a folder of pictures (with one subfolder per class, if labelled), or a .csv, .csv.gz,
     .parquet, .npz or .npy file.
 
-    `like=source` reads a target so that it agrees with its source: in the `classes`, in the `image_size` and `channels`
-    of pictures, and in the `features` of tables, which can also be given one by one.
+    `like=source` reads a target so that it agrees with its source in the `classes`, in the `image_size` and `channels`
+    of pictures, and in the `features` of tables. Each of these can also be given by itself.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -192,19 +88,19 @@ def read_own(
         if like.domain.is_images:
             _, its_channels, height, width = like.domain.x.shape
             image_size, channels = image_size or (height, width), channels or its_channels
-    how = ReadOptions(image_size, channels, label, cache, progress)
-    (part,), notes = read_parts([Path(path)], how, features or ())
-    part = same_features(part, tuple(features or ()), "the source")
+    options = ReadOptions(image_size, channels, label, cache, progress)
+    (samples,), notes = _read_all([Path(path)], options, features or ())
+    samples = _with_features(samples, tuple(features or ()), "the source")
     if classes:
-        part, said = _without_strange_folders(part, set(classes))
-        notes += said
-    if part.y is None or (unknown := _unknown(part.y)).all():
-        return Own(domain(part.x, name=part.name, features=part.features), (), notes, None)
-    names = tuple(classes) if classes else class_names(_known(part))
-    labels = np.full(len(part.x), -1, np.int64)
-    labels[~unknown] = class_numbers(_known(part), names)
-    notes += _by_position(part, names)
-    own = domain(part.x, None if unknown.any() else labels, name=part.name, features=part.features)
+        samples, note = _ignore_other_folders(samples, set(classes))
+        notes += note
+    if samples.y is None or (unknown := _unknown(samples.y)).all():
+        return Own(domain(samples.x, name=samples.name, features=samples.features), (), notes, None)
+    names = tuple(classes) if classes else _class_names(_labelled_samples(samples))
+    labels = np.full(len(samples.x), -1, np.int64)
+    labels[~unknown] = _class_numbers(_labelled_samples(samples), names)
+    notes += _numbered_labels_note(samples, names)
+    own = domain(samples.x, None if unknown.any() else labels, name=samples.name, features=samples.features)
     return Own(own, names or tuple(str(k) for k in range(int(labels.max()) + 1)), notes, labels)
 
 
@@ -215,33 +111,34 @@ def own_task(
     how: ReadOptions | None = None,
     use_target_labels: bool = False,
 ) -> tuple[Task, tuple[str, ...]]:
-    """A task from files of one's own, and what a person should know about how they were read.
+    """A task from a user's own files, and notes on how they were read.
 
-    Labels of the target are not trained on, except by a method that is made for that; without a test set, they are
-    what the accuracy is measured with. With `use_target_labels`, they may be trained on, and measure nothing.
+    Labels of the target are not trained on, except by a method that is made for that. Without a test set, they measure
+    the accuracy. With `use_target_labels`, they may be trained on, and do not measure the accuracy.
     """
     how = how or ReadOptions()
-    parts, notes = read_parts([Path(path) for path in (source, target, target_test) if path is not None], how)
-    first = parts[0]
-    names = _classes_of_source(first, how.label)
-    second, *third = (same_features(part, first.features, first.name) for part in parts[1:])
+    every, notes = _read_all([Path(path) for path in (source, target, target_test) if path is not None], how)
+    first = every[0]
+    names = _source_classes(first, how.label)
+    second, *third = (_with_features(samples, first.features, first.name) for samples in every[1:])
     check_digits(first.x, second.x, first.features)
     assert first.y is not None
-    second, said = _without_strange_folders(second, set(names or map(str, first.y.ravel().tolist())))
-    notes += said
-    test_part = third[0] if third else second
-    labelled = _labelled(second, names)
+    second, note = _ignore_other_folders(second, set(names or map(str, first.y.ravel().tolist())))
+    notes += note
+    test_samples = third[0] if third else second
+    labelled = _labelled_domain(second, names)
     if use_target_labels and labelled is None:
         raise InputError(
             f"{second.name} has no labels to train on: label some samples, or leave out --use-target-labels."
         )
-    test = _labelled(test_part, names) if third else None if use_target_labels else labelled
+    test = _labelled_domain(test_samples, names) if third else None if use_target_labels else labelled
     if third and test is None:
         raise InputError(
-            f"{test_part.name} has no labels to measure accuracy with: {labelling_remedy(test_part.name, how.label)}."
+            f"{test_samples.name} has no labels to measure the accuracy with: "
+            f"{labelling_remedy(test_samples.name, how.label)}."
         )
     if test is not None:
-        notes += _by_position(test_part, names)
+        notes += _numbered_labels_note(test_samples, names)
     if test is not None and not third:
         notes += (f"{EVALUATION_ONLY}: accuracy is measured on the {len(test)} labelled samples of {second.name}",)
     if use_target_labels:
@@ -258,122 +155,234 @@ def own_task(
     return task, notes
 
 
-def _classes_of_source(part: Part, label: str | None) -> tuple[str, ...] | None:
-    """The names of the classes, None where they are only numbers; refuses a source that nothing can be learned from."""
-    if part.y is None:
-        raise InputError(f"{part.name} has no labels, and the source needs them: {labelling_remedy(part.name, label)}.")
-    if _unknown(part.y).any():
-        row = int(np.flatnonzero(_unknown(part.y))[0]) + 1
-        mark = "" if _is_names(part.y) else " (−1 stands for that)"
+def labelling_remedy(name: str, label: str | None) -> str:
+    """How to add labels to a file or folder that has none."""
+    suffix = file_suffix(Path(name))
+    if suffix == ".npz":
+        return "save them as y beside x"
+    if suffix == ".npy":
+        return "save samples and labels as x and y of an .npz file"
+    if suffix in TABLE_SUFFIXES:
+        return f"it has no column {label or LABEL!r}, so name the column of the classes with --label"
+    return "put the pictures of each class into a subfolder with its name"
+
+
+@dataclass(frozen=True, eq=False)
+class RawSamples:
+    """The samples of one path, before classes are numbered."""
+
+    name: str
+    x: NDArray[Any]
+    y: NDArray[Any] | None  # numbers with −1, or names with "", for a label that is not known
+    features: tuple[str, ...] = ()
+    by_folder: bool = False  # the labels are the names of subfolders, which need not be classes
+
+
+def _read_all(
+    paths: Sequence[Path], options: ReadOptions, features: Sequence[str] = ()
+) -> tuple[list[RawSamples], tuple[str, ...]]:
+    """The samples of all paths, and notes. The first path decides the size of pictures and, without `features`, the
+    columns of tables."""
+    first = _open(paths[0], options, features)
+    features = features or (first.features if isinstance(first, RawSamples) else ())
+    opened = [first, *(_open(path, options, features) for path in paths[1:])]
+    arrays = [samples for samples in opened if isinstance(samples, RawSamples)]
+    if len(arrays) == len(opened):
+        if options.strict:
+            _refuse_picture_options(arrays[0], options)
+        return arrays, ()
+    size = options.image_size or _choose_size(first)
+    channels = options.channels or max(_channels(samples) for samples in opened)
+    notes = [note for headers in opened if isinstance(headers, PictureHeaders) for note in headers.pictures.notes]
+    if options.strict or options.image_size is None or options.channels is None:
+        height, width = size
+        why = "as requested" if options.image_size else f"chosen from the sizes in {shown(paths[0])}"
+        colour = "grey" if channels == 1 else "colour"
+        notes.append(f"pictures: resized to {height}×{width} pixels, {why}; in {colour} (--image-size, --channels)")
+    every = []
+    for samples in opened:
+        if isinstance(samples, PictureHeaders):
+            x, readable, faults = read_pictures(samples, size, channels, options.cache, options.progress)
+            pictures = samples.pictures
+            y = None if pictures.labels is None else np.array(pictures.labels)[readable]
+            samples = RawSamples(pictures.name, x, y, by_folder=pictures.by_folder)
+            notes += faults
+        every.append(samples)
+    return every, tuple(notes)
+
+
+def _open(path: Path, options: ReadOptions, features: Sequence[str]) -> RawSamples | PictureHeaders:
+    """The samples of a path; of pictures, only the headers."""
+    if path.is_dir():
+        return read_headers(list_pictures(path), options.cache, options.progress)
+    existing_file(path, f"give {INPUT_FORMATS}")
+    suffix = file_suffix(path)
+    if suffix == ".npz":
+        return _raw_arrays(path, *read_npz(path))
+    if suffix == ".npy":
+        return _raw_arrays(path, read_npy(path), None)
+    if suffix in TABLE_SUFFIXES:
+        table = (read_parquet if suffix == ".parquet" else read_csv)(path, options.label, features)
+        if isinstance(table, PictureList):
+            return read_headers(table, options.cache, options.progress)
+        y = None if table.labels is None else np.array(table.labels)
+        return RawSamples(table.name, table.x, y, table.features)
+    raise InputError(f"{shown(path)} is not of a supported format: give {INPUT_FORMATS}.")
+
+
+def _raw_arrays(path: Path, x: NDArray[Any], y: NDArray[Any] | None) -> RawSamples:
+    if y is not None and y.dtype.kind == "S":
+        y = np.char.decode(y, "utf-8", "replace")
+    if y is not None and y.dtype.kind == "U" and y.shape != x.shape[:1]:
+        raise InputError(f"{path} has x of shape {x.shape} and y of shape {y.shape}: give y one name per sample.")
+    # Checked before the shape decides the size of pictures.
+    checked = domain(x, name=shown(path)).x.numpy()
+    return RawSamples(shown(path), x if x.ndim == 2 else checked, y)
+
+
+def _refuse_picture_options(first: RawSamples, options: ReadOptions) -> None:
+    if options.channels is not None:
+        raise InputError(f"--channels is for files of pictures, but {first.name} holds arrays: leave it out.")
+    if options.image_size is not None and first.x.ndim == 2:
+        raise InputError(f"--image-size is for pictures, but {first.name} holds vectors: leave it out.")
+
+
+def _choose_size(first: RawSamples | PictureHeaders) -> Size:
+    """The size of arrays; for pictures, the median size, shrunk so that a small network trains in good time, and in
+    multiples of 4, which two poolings divide."""
+    if isinstance(first, RawSamples):
+        if first.x.ndim != 4:
+            raise InputError(
+                f"{first.name} holds vectors, but another input holds pictures: give the same kind for both domains."
+            )
+        return first.x.shape[2], first.x.shape[3]
+    height, width = np.median(first.sizes[first.readable], axis=0)
+    shrink = min(1.0, LARGEST_SIDE / max(height, width))
+    return _multiple_of_4(height * shrink), _multiple_of_4(width * shrink)
+
+
+def _multiple_of_4(side: float) -> int:
+    return max(SMALLEST_SIDE, 4 * int(side / 4 + 0.5))
+
+
+def _channels(samples: RawSamples | PictureHeaders) -> int:
+    if isinstance(samples, RawSamples):
+        return 1 if samples.x.shape[1] == 1 else 3
+    return 1 if samples.grey[samples.readable].all() else 3
+
+
+def _with_features(samples: RawSamples, features: tuple[str, ...], of: str) -> RawSamples:
+    """The samples of a table with its columns in the order of another table's."""
+    if not samples.features or not features:
+        return samples
+    columns = column_indices(samples.name, samples.features, features, of)
+    return replace(samples, x=samples.x[:, columns], features=features)
+
+
+def _source_classes(source: RawSamples, label: str | None) -> tuple[str, ...] | None:
+    """The names of the classes, None if they are numbers; a source without usable labels is refused."""
+    if source.y is None:
         raise InputError(
-            f"sample {row} of {part.name} has no label{mark}, and the source needs them: add it or remove it."
+            f"{source.name} has no labels, which the source needs: {labelling_remedy(source.name, label)}."
         )
-    names = class_names(part)
-    if names is not None and len(names) < 2:
-        raise InputError(f"{part.name} has only the class {names[0]!r}: give it two classes or more.")
-    if part.by_folder and names is not None and {name.lower() for name in names} <= SPLITS:
+    if _unknown(source.y).any():
+        sample = int(np.flatnonzero(_unknown(source.y))[0]) + 1
+        mark = "" if _is_text(source.y) else " (−1 stands for an unknown label)"
         raise InputError(
-            f"{part.name} has the subfolders {few(list(names))}, which are parts of a data set and no classes: give "
-            "one of them."
+            f"sample {sample} of {source.name} has no label{mark}, which the source needs: add it, or remove the "
+            "sample."
+        )
+    names = _class_names(source)
+    if names is not None and len(names) < 2:
+        raise InputError(f"{source.name} has only the class {names[0]!r}: give it two classes or more.")
+    if source.by_folder and names is not None and {name.lower() for name in names} <= SPLITS:
+        raise InputError(
+            f"{source.name} has the subfolders {few(list(names))}, which are splits of a data set and not classes: "
+            "give one of them."
         )
     return names
 
 
-def class_names(part: Part) -> tuple[str, ...] | None:
-    """The sorted names of the classes; None where they are only numbers."""
-    assert part.y is not None
-    if not _is_names(part.y):
+def _ignore_other_folders(samples: RawSamples, classes: set[str]) -> tuple[RawSamples, tuple[str, ...]]:
+    """Samples without labels taken from subfolders that are not classes.
+
+    A subfolder "unlabelled" holds samples without labels. If no subfolder at all is a class, the subfolders sort the
+    samples by something else, and say nothing about labels.
+    """
+    if not samples.by_folder or samples.y is None:
+        return samples, ()
+    unlabelled = [name for name in set(samples.y.tolist()) - classes if name.lower() in UNLABELLED]
+    samples = replace(samples, y=np.where(np.isin(samples.y, unlabelled), "", samples.y))
+    assert samples.y is not None
+    folders = set(samples.y.tolist()) - {""}
+    if not classes.isdisjoint(folders) or not folders:
+        return samples, ()
+    listed = few(sorted(folders))
+    note = f"none of the subfolders of {samples.name} ({listed}) is a class, so its samples are used without labels"
+    return replace(samples, y=None), (note,)
+
+
+def _domain(samples: RawSamples, names: tuple[str, ...] | None) -> Domain:
+    """All samples, with labels only if each has one."""
+    labelled = samples.y is not None and not _unknown(samples.y).any()
+    y = _class_numbers(samples, names) if labelled else None
+    return domain(samples.x, y, name=samples.name, features=samples.features)
+
+
+def _labelled_domain(samples: RawSamples, names: tuple[str, ...] | None) -> Domain | None:
+    """The samples whose labels are known; None if there are none."""
+    if samples.y is None or _unknown(samples.y).all():
         return None
-    return sorted_names(part.y.tolist())
+    return _domain(_labelled_samples(samples), names)
 
 
-def class_numbers(part: Part, names: tuple[str, ...] | None) -> NDArray[Any]:
-    """Labels as numbers of the classes."""
-    y = part.y
+def _labelled_samples(samples: RawSamples) -> RawSamples:
+    assert samples.y is not None
+    known = ~_unknown(samples.y)
+    return samples if known.all() else replace(samples, x=samples.x[known], y=samples.y[known])
+
+
+def _class_names(samples: RawSamples) -> tuple[str, ...] | None:
+    """The sorted names of the classes; None if they are numbers."""
+    assert samples.y is not None
+    return sorted_names(samples.y.tolist()) if _is_text(samples.y) else None
+
+
+def _class_numbers(samples: RawSamples, names: tuple[str, ...] | None) -> NDArray[Any]:
+    """The labels as class numbers."""
+    y = samples.y
     assert y is not None
-    if not _is_names(y) and not any(name.isdecimal() for name in names or ()):
-        return y  # numbers can only be those of the classes
+    if not _is_text(y) and not any(name.isdecimal() for name in names or ()):
+        return y  # they are class numbers already
     number = {name: k for k, name in enumerate(names or ())}
     given = [class_name(str(value)) for value in y.tolist()]
-    # Whole numbers in a column with gaps are written as 1.0 by most programs.
+    # Most programs write integers in a column with gaps as 1.0.
     given = [name if name in number else re.sub(r"(?<=\d)\.0+$", "", name) for name in given]
     if names is None:
-        # The source numbers its classes, so that a name can only be a number.
+        # The classes of the source are numbers, so a name must be a number, too.
         number = {name: int(name) for name in given if name.isdecimal()}
-    if strange := sorted(set(given) - set(number)):
+    if other := sorted(set(given) - set(number)):
         known = few(list(names), 10) if names else "numbers"
         raise InputError(
-            f"{part.name} has a class that the source lacks, {few([repr(name) for name in strange])} (the source has: "
+            f"{samples.name} has a class that the source lacks, {few([repr(name) for name in other])} (the source has: "
             f"{known}): rename it, remove it, or add it to the source."
         )
     return np.array([number[name] for name in given], np.int64)
 
 
-def _by_position(part: Part, names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Whoever numbers the digits 0, 1, 2 and has folders "one", "two", "zero" measures something else than is meant."""
-    assert part.y is not None
-    if not names or _is_names(part.y) or any(name.isdecimal() for name in names):
+def _numbered_labels_note(samples: RawSamples, names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Warn that numbers follow the sorted names: a user may number digits 0, 1, 2 and have folders one, two, zero."""
+    assert samples.y is not None
+    if not names or _is_text(samples.y) or any(name.isdecimal() for name in names):
         return ()
-    meant = few([f"{k} for {name}" for k, name in enumerate(names)])
-    return (f"the labels of {part.name} are numbers, taken in the order of the classes: {meant}",)
-
-
-def _without_strange_folders(part: Part, classes: set[str]) -> tuple[Part, tuple[str, ...]]:
-    """A folder "unlabelled" holds samples without labels; and if no subfolder at all is a class, they sort by something
-    else, and say nothing about labels."""
-    if not part.by_folder or part.y is None:
-        return part, ()
-    unlabelled = [name for name in set(part.y.tolist()) - classes if name.lower() in UNLABELLED]
-    part = replace(part, y=np.where(np.isin(part.y, unlabelled), "", part.y))
-    assert part.y is not None
-    found_names = set(part.y.tolist()) - {""}
-    if not classes.isdisjoint(found_names) or not found_names:
-        return part, ()
-    found = few(sorted(found_names))
-    said = f"the subfolders of {part.name} ({found}) are none of the classes: it is taken as unlabelled"
-    return replace(part, y=None), (said,)
-
-
-def _labelled(part: Part, names: tuple[str, ...] | None) -> Domain | None:
-    """The samples of a part whose labels are known."""
-    return None if part.y is None or _unknown(part.y).all() else _domain(_known(part), names)
-
-
-def _domain(part: Part, names: tuple[str, ...] | None) -> Domain:
-    """All samples of a part, with labels only where each has one."""
-    whole = part.y is not None and not _unknown(part.y).any()
-    return domain(part.x, class_numbers(part, names) if whole else None, name=part.name, features=part.features)
-
-
-def _known(part: Part) -> Part:
-    assert part.y is not None
-    known = ~_unknown(part.y)
-    return part if known.all() else replace(part, x=part.x[known], y=part.y[known])
+    order = few([f"{k} for {name}" for k, name in enumerate(names)])
+    return (f"the labels of {samples.name} are numbers and follow the order of the classes: {order}",)
 
 
 def _unknown(y: NDArray[Any]) -> NDArray[np.bool_]:
-    unknown: NDArray[np.bool_] = y == ("" if _is_names(y) else -1)
+    unknown: NDArray[np.bool_] = y == ("" if _is_text(y) else -1)
     return unknown
 
 
-def _is_names(y: NDArray[Any]) -> bool:
+def _is_text(y: NDArray[Any]) -> bool:
     return y.dtype.kind == "U"
-
-
-def same_features(part: Part, features: tuple[str, ...], of: str) -> Part:
-    """The columns of a table in the order of another's."""
-    if not part.features or not features:
-        return part
-    return replace(part, x=part.x[:, column_indices(part.name, part.features, features, of)], features=features)
-
-
-def labelling_remedy(name: str, label: str | None) -> str:
-    """The remedy for a file or folder that has no labels and needs them."""
-    kind = file_suffix(Path(name))
-    if kind == ".npz":
-        return "save them as y beside x"
-    if kind == ".npy":
-        return "save samples and labels as x and y of an .npz"
-    if kind in TABLE_SUFFIXES:
-        return f"it has no column {label or LABEL!r}, so name the one with the classes by --label"
-    return "put all pictures of a class into a subfolder with its name"

@@ -1,4 +1,4 @@
-"""Tables packed with gzip are read wherever tables are, and what is wrong with one is said in a sentence."""
+"""Gzipped tables are read wherever tables are, and damaged ones and decompression bombs are refused."""
 
 import gzip
 from collections.abc import Callable
@@ -22,41 +22,41 @@ def table(rows: int, delimiter: str = ",") -> str:
     return "".join(delimiter.join(line) + "\n" for line in lines)
 
 
-def packed(path: Path, text: str) -> Path:
+def gzipped(path: Path, text: str) -> Path:
     path.write_bytes(gzip.compress(text.encode("utf-8-sig")))
     return path
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was trained on packed tables."""
+    """A run that was trained on gzipped tables."""
     folder = tmp_path_factory.mktemp("packed")
-    source, target = packed(folder / "a.csv.gz", table(60)), packed(folder / "B.TSV.GZ", table(50, "\t"))
+    source, target = gzipped(folder / "a.csv.gz", table(60)), gzipped(folder / "B.TSV.GZ", table(50, "\t"))
     out = folder / "run"
     flags = ["--iterations", "3", "--batch-size", "8", "--validate-samples", "0", "--device", "cpu"]
     assert main(["train", "--source", str(source), "--target", str(target), "--out", str(out), *flags]) == 0
     return out
 
 
-def test_a_packed_table_is_the_table(tmp_path: Path) -> None:
+def test_a_gzipped_table_is_read_like_the_table(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(table(20))
-    plain, same = read_own(tmp_path / "a.csv"), read_own(packed(tmp_path / "a.csv.gz", table(20)))
+    plain, same = read_own(tmp_path / "a.csv"), read_own(gzipped(tmp_path / "a.csv.gz", table(20)))
     assert (plain.domain.x == same.domain.x).all()
     assert plain.classes == same.classes == ("a", "b")
 
 
-def test_a_packed_list_of_pictures(tmp_path: Path) -> None:
+def test_a_gzipped_list_of_pictures(tmp_path: Path) -> None:
     for i in range(6):
         save(tmp_path / f"{i}.png", picture(i % 3, i))
     lines = "".join(f"{i}.png,{CLASSES[i % 3]}\n" for i in range(6))
-    assert read_own(packed(tmp_path / "list.csv.gz", "path,label\n" + lines), cache=False).classes == CLASSES
+    assert read_own(gzipped(tmp_path / "list.csv.gz", "path,label\n" + lines), cache=False).classes == CLASSES
 
 
 def test_predict_evaluate_and_check_read_them(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()
     (tmp_path / "t.csv").write_text(table(30))
-    given = packed(folder / "t.csv.gz", table(30))
+    given = gzipped(folder / "t.csv.gz", table(30))
     written = []
     for one in (tmp_path / "t.csv", given, folder):
         assert main(["predict", str(run), str(one), "--out", str(tmp_path / "out.csv")]) == 0
@@ -80,7 +80,7 @@ def flipped(path: Path) -> None:
     path.write_bytes(content)
 
 
-def not_packed(path: Path) -> None:
+def not_gzipped(path: Path) -> None:
     path.write_text(table(5))
 
 
@@ -101,7 +101,7 @@ def of_one_line(path: Path) -> None:
     [
         (truncated, "gzip"),
         (flipped, "gzip"),
-        (not_packed, "gzip"),
+        (not_gzipped, "gzip"),
         (not_text, "UTF-8"),
         (of_rows, "100 times its size"),
         (of_one_line, "100 times its size"),
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("vmt.data.files.paths.MAX_UNPACKED", LIMIT)  # for the test not to read so much
-    path = packed(tmp_path / "t.csv.gz", table(400))
+    path = gzipped(tmp_path / "t.csv.gz", table(400))
     spoil(path)
     with pytest.raises(InputError, match=f"^{path} .*{says}"):
         read_own(path)
