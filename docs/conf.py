@@ -28,7 +28,7 @@ nitpick_ignore_regex = [
     # Folders of the repository: links on GitHub, plain words here.
     ("myst", r"(\.\./)+[\w/-]+"),
     # Parts of our own that are not for users, but are named.
-    ("py:.*", r"vmt\.(plan|draws|data\.stored|data\.stl|nets\.spec)(\..*)?"),
+    ("py:.*", r"vmt\.(step\.\w+|data\.stored|data\.stl|nets\.spec)(\..*)?"),
 ]
 
 myst_enable_extensions = ["dollarmath"]

@@ -1,4 +1,4 @@
-"""Each loss equals its equation, restated in numpy; its gradient is right; held labels get none."""
+"""Each loss equals its equation in NumPy, has the right gradient, and passes none to labels that are held constant."""
 
 from collections.abc import Callable
 
@@ -56,7 +56,7 @@ def equal(found: Tensor, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("kind", LOGITS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equations(kind: str, dtype: torch.dtype) -> None:
-    # Numpy sees the very values that torch sees: rounded to the dtype first.
+    # NumPy gets the values that PyTorch gets, rounded to the dtype.
     z = torch.from_numpy(LOGITS[kind]).to(dtype).double().numpy()
     w = other(z)
     lam, partner = pair(z)
@@ -184,8 +184,41 @@ def test_entropy_gradient_flows_through_both_factors() -> None:
 
 
 @pytest.mark.parametrize("name", IN_STUDENT)
-def test_bfloat16_logits_are_worked_on_in_single_precision(name: str) -> None:
+def test_bfloat16_logits_are_computed_with_in_single_precision(name: str) -> None:
     z = (3 * torch.randn(4, 3)).bfloat16()
     found = IN_STUDENT[name](z)
     assert found.dtype in (torch.float32, torch.float64)
     torch.testing.assert_close(found, IN_STUDENT[name](z.float()))
+
+
+def test_agreement_is_the_l1_distance_of_predictions() -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 7, 4))
+    ours = losses.agreement(torch.tensor(a), torch.tensor(b)).numpy()
+    np.testing.assert_allclose(ours, np.abs(np.exp(log_softmax(a)) - np.exp(log_softmax(b))).sum(1), atol=1e-6)
+
+
+def test_diversity_is_the_clipped_squared_distance_of_mean_features() -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 5, 3, 2, 2))
+    distance = np.square((a - b).reshape(5, -1).mean(0)).sum()
+    near, far = torch.tensor(a, requires_grad=True), torch.tensor(b)
+    assert float(losses.diversity(near, far).detach()) == pytest.approx(-distance, abs=1e-6)
+    clipped = losses.diversity(near, far, ceiling=distance / 2)
+    assert float(clipped.detach()) == pytest.approx(-distance / 2)
+    (gradient,) = torch.autograd.grad(clipped.sum(), near)
+    assert not gradient.any(), "nothing pushes once the ceiling is reached"
+
+
+def test_mmd_is_the_biased_estimate_with_a_floor() -> None:
+    random = np.random.default_rng(0)
+    s, t = random.standard_normal((6, 3)), random.standard_normal((5, 3)) + 1
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> float:
+        squared = np.square(a[:, None] - b[None]).sum(-1)
+        return float(np.mean(sum(np.exp(-squared / (2 * sigma)) for sigma in losses.BANDWIDTHS)))
+
+    expected = kernel(s, s) + kernel(t, t) - 2 * kernel(s, t)
+    ours = losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(t))
+    assert float(ours) == pytest.approx(expected, abs=1e-6)
+    assert float(losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(s))) == pytest.approx(1e-4)

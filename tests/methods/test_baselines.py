@@ -1,4 +1,4 @@
-"""MMD and Co-DA: their losses against numpy, and that they learn and go on with DIRT-T."""
+"""DANN, MMD and Co-DA: a step written out plainly, and training that DIRT-T can follow."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.restated import Restated, rows
 from tests.small import blobs, build, context, recorded
-from vmt import losses, methods
+from vmt import methods
 from vmt.data import Task, domain, make_task
 from vmt.losses import BANDWIDTHS
 from vmt.methods.nouns import Adam
@@ -20,44 +20,6 @@ from vmt.train import Config, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def softmax(z: np.ndarray) -> np.ndarray:
-    e = np.exp(z - z.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
-
-
-def test_agreement_is_the_l1_distance_of_predictions() -> None:
-    random = np.random.default_rng(0)
-    a, b = random.standard_normal((2, 7, 4))
-    ours = losses.agreement(torch.tensor(a), torch.tensor(b)).numpy()
-    np.testing.assert_allclose(ours, np.abs(softmax(a) - softmax(b)).sum(1), atol=1e-6)
-
-
-def test_diversity_is_the_clipped_squared_distance_of_mean_features() -> None:
-    random = np.random.default_rng(0)
-    a, b = random.standard_normal((2, 5, 3, 2, 2))
-    distance = np.square((a - b).reshape(5, -1).mean(0)).sum()
-    near, far = torch.tensor(a, requires_grad=True), torch.tensor(b)
-    assert float(losses.diversity(near, far).detach()) == pytest.approx(-distance, abs=1e-6)
-    clipped = losses.diversity(near, far, ceiling=distance / 2)
-    assert float(clipped.detach()) == pytest.approx(-distance / 2)
-    (gradient,) = torch.autograd.grad(clipped.sum(), near)
-    assert not gradient.any(), "nothing pushes once the ceiling is reached"
-
-
-def test_mmd_is_the_biased_estimate_with_a_floor() -> None:
-    random = np.random.default_rng(0)
-    s, t = random.standard_normal((6, 3)), random.standard_normal((5, 3)) + 1
-
-    def kernel(a: np.ndarray, b: np.ndarray) -> float:
-        squared = np.square(a[:, None] - b[None]).sum(-1)
-        return float(np.mean(sum(np.exp(-squared / (2 * sigma)) for sigma in BANDWIDTHS)))
-
-    expected = kernel(s, s) + kernel(t, t) - 2 * kernel(s, t)
-    ours = losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(t))
-    assert float(ours) == pytest.approx(expected, abs=1e-6)
-    assert float(losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(s))) == pytest.approx(1e-4)
-
-
 def gradient_norm(total: Tensor, plain: Restated, *roles: str) -> Tensor:
     live = [p for role in roles for p in plain.weights[role].values()]
     # Biases before a batch norm change nothing: what they get is rounding.
@@ -67,7 +29,7 @@ def gradient_norm(total: Tensor, plain: Restated, *roles: str) -> Tensor:
 
 
 def test_a_step_of_co_da_written_out_plainly() -> None:
-    """Agreement is of the target, diversity of the source; each classifier meets its own discriminator."""
+    """Agreement is on the target, diversity on the source; each classifier has its own discriminator."""
     method = methods.co_da(0.3, 0.0, 0.0, lambda_p=0.7, lambda_div=0.4, ceiling=50.0)
     state = build(method)
     plain, streams, draws = Restated(state), blobs(), recorded()
@@ -79,8 +41,8 @@ def test_a_step_of_co_da_written_out_plainly() -> None:
         plain.weights[f"classifier{mark}"] = {name: p.requires_grad_() for name, p in weights.items()}
         source, target = (plain.forward(x, f"classifier{mark}") for x in (x_s, x_t))
         # The discriminators were updated before.
-        judge = state.roles[f"discriminator{mark}"]
-        of_source, of_target = (judge(taps["features"])["domain"] for taps in (source, target))
+        discriminator = state.roles[f"discriminator{mark}"]
+        of_source, of_target = (discriminator(taps["features"])["domain"] for taps in (source, target))
         confusion = F.softplus(of_source).mean() / 2 + F.softplus(-of_target).mean() / 2
         total = total + F.cross_entropy(source["logits"], y) + 0.3 * confusion
         logits.append(target["logits"])
@@ -123,7 +85,7 @@ def test_a_step_of_mmd_written_out_plainly() -> None:
 
 @pytest.mark.parametrize("name", ["mnist-svhn", "cifar-stl", "stl-cifar"])
 def test_dann_has_a_discriminator_on_every_task_of_the_paper(name: str) -> None:
-    """Also where VMT's λ_d is 0: without one, DANN is source only."""
+    """Even if VMT's λ_d is 0 on the task: without a discriminator, DANN would be source only."""
     discriminator, classifier = paper(name, "dann").build().updates()
     assert discriminator.name == "discriminator"
     assert {term.name: term.weight for term in classifier.terms if term.weight} == {"L_y": 1.0, "L_d": 0.01}
@@ -140,7 +102,7 @@ def task() -> Task:
 
 
 @pytest.mark.parametrize("name", ["mmd", "co_da"])
-def test_learns_and_goes_on_with_dirt_t(task: Task, name: str) -> None:
+def test_a_method_learns_and_dirt_t_can_follow(task: Task, name: str) -> None:
     base = methods.METHODS[name](optimiser=Adam(lr=3e-3), iterations=150)
     method = methods.dirt_t(base, mix=None, radius=0.3, interval=20, iterations=40).with_decay(0.9)
     config = Config(batch_size=32, evaluate_every=50)
@@ -151,7 +113,7 @@ def test_learns_and_goes_on_with_dirt_t(task: Task, name: str) -> None:
 
 
 def test_the_two_classifiers_of_co_da_differ_and_agree(task: Task) -> None:
-    """In weights, and in what they say about the target."""
+    """They differ in their weights and agree in their predictions for the target."""
     method = methods.co_da(optimiser=Adam(lr=3e-3), radius=0.3, iterations=120)
     outcome = train(task, method, lambda: mlp((6,), 3), Config(batch_size=32, log_every=20))
     logged = [record for record in outcome.records if "classifier/agreement" in record]

@@ -1,4 +1,4 @@
-"""VAT: where it looks, how far it goes, and what it leaves alone."""
+"""Virtual adversarial training: its direction, its radius, and what it must not change."""
 
 import inspect
 from collections.abc import Callable
@@ -13,10 +13,8 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
 from tests.small import CLASSES, blobs, build, context
-from vmt import losses as directions
-from vmt import methods
-from vmt.losses import adversarial_point as adversarial
-from vmt.losses import slope, soft_cross_entropy, unit
+from vmt import losses, methods
+from vmt.losses import adversarial_point, slope, soft_cross_entropy, unit
 from vmt.methods.nodes import Batch, Tap
 from vmt.methods.nouns import Method, measure
 from vmt.nets.norm import BatchNorm
@@ -34,7 +32,7 @@ def test_radius_is_that_of_each_sample(shape: tuple[int, ...], radius: float) ->
     # Gradients of very different length: dividing all by the first sample's norm would show.
     lengths = 10.0 ** torch.arange(-3, shape[0] - 3).view(-1, *[1] * (len(shape) - 1))
     gradient = torch.randn(shape, generator=generator) * lengths
-    r = adversarial(x, gradient, radius) - x
+    r = adversarial_point(x, gradient, radius) - x
     torch.testing.assert_close(r.flatten(1).norm(dim=1), torch.full((shape[0],), radius), rtol=1e-4, atol=1e-4)
     cosine = torch.cosine_similarity(r.flatten(1), gradient.flatten(1))
     torch.testing.assert_close(cosine, torch.ones(shape[0]), rtol=1e-4, atol=1e-4)
@@ -52,7 +50,7 @@ def test_unit_scales_each_sample_and_never_beyond_one(direction: np.ndarray) -> 
 def test_the_squared_norm_has_a_floor() -> None:
     gradient = torch.zeros(3, 4)
     gradient[1, 0], gradient[2, 0] = 1e-8, 1e-3
-    r = adversarial(torch.zeros(3, 4), gradient, 3.5).norm(dim=1)
+    r = adversarial_point(torch.zeros(3, 4), gradient, 3.5).norm(dim=1)
     # Below ‖g‖ = 1e-6 the step is 3.5 · ‖g‖ / 1e-6: shorter than the radius, and 0 for no gradient.
     torch.testing.assert_close(r, torch.tensor([0.0, 0.035, 3.5]), rtol=1e-4, atol=1e-6)
 
@@ -85,14 +83,14 @@ def test_slope_is_the_finite_difference_gradient_of_each_sample() -> None:
     assert all(p.grad is None for p in net.parameters())
 
 
-def test_the_direction_found_is_the_worst_one_nearby() -> None:
-    """One power step from a visible ξ turns the prediction more than random directions of the same length do."""
+def test_the_direction_is_worse_than_random_ones() -> None:
+    """One power step from a large ξ changes the prediction more than steps of that length in random directions."""
     net = small_net()
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(40, 5, dtype=torch.float64, generator=generator)
     clean = net(x).detach().softmax(-1)
     near = (x + 0.5 * unit(torch.randn(40, 5, dtype=torch.float64, generator=generator))).requires_grad_()
-    attacked = adversarial(x, slope(near, clean, net(near)), 0.5)
+    attacked = adversarial_point(x, slope(near, clean, net(near)), 0.5)
     with torch.no_grad():
         worst = soft_cross_entropy(clean, net(attacked)).mean()
         at_random = [x + 0.5 * unit(torch.randn(40, 5, dtype=torch.float64, generator=generator)) for _ in range(20)]
@@ -100,7 +98,7 @@ def test_the_direction_found_is_the_worst_one_nearby() -> None:
 
 
 def vat_pass(built: Callable[[], None] = lambda: None) -> tuple[NodeValues, Tap, Tap]:
-    """VADA's classifier update, its passes run: the values, and the taps at x + ξd and of the attacked target."""
+    """Run the passes of VADA's classifier update: the values, and the taps at x + ξd and at x + r of the target."""
     method = methods.vada(lambda_d=0, lambda_s=0, lambda_t=1.0, xi=0.5)
     state = build(method)
     built()
@@ -114,7 +112,7 @@ def vat_pass(built: Callable[[], None] = lambda: None) -> tuple[NodeValues, Tap,
     return values, attacked.view.input.reads[1], attacked  # type: ignore[return-value]
 
 
-def test_in_the_step_the_radius_is_per_sample_and_the_attack_is_a_constant() -> None:
+def test_in_the_step_the_radius_is_per_sample_and_the_adversarial_point_is_a_constant() -> None:
     values, found, attacked = vat_pass()
     x, moved = values(Batch("target")), values(attacked.view.input)
     torch.testing.assert_close((moved - x).norm(dim=1), torch.full((len(x),), 3.5, dtype=x.dtype))
@@ -145,7 +143,7 @@ def test_batch_norm_is_in_training_mode_in_every_pass_of_vat(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("method", [methods.vada(xi=0.5), methods.vmt(xi=0.5)], ids=lambda m: m.name)
-def test_gradients_of_a_foreign_loop_are_not_wiped(method: Method) -> None:
+def test_gradients_of_the_callers_loop_are_kept(method: Method) -> None:
     state = build(method)
     for module in state.roles.values():
         for p in module.parameters():
@@ -155,15 +153,15 @@ def test_gradients_of_a_foreign_loop_are_not_wiped(method: Method) -> None:
     assert all(g is not None and bool((g == 7.0).all()) for g in grads)
 
 
-def test_the_module_itself_never_zeroes_gradients_or_switches_modes() -> None:
-    source = inspect.getsource(directions)
+def test_losses_never_zero_gradients_or_switch_modes() -> None:
+    source = inspect.getsource(losses)
     assert "zero_grad" not in source
     assert ".eval(" not in source
     assert ".backward(" not in source
 
 
 def test_vat_is_first_order_only() -> None:
-    """The classifier's gradient is that of CE(p, f(x + r)) with r given, not through the search for r."""
+    """The classifier's gradient is that of CE(p, f(x + r)) for a given r; it does not flow through the search for r."""
     method = methods.vada(lambda_d=0, lambda_s=0, lambda_t=1.0, xi=0.5, entropy=False)
     update = method.phases[0].updates[0]
     (term,) = (t for t in update.terms if t.name == "L_v(target)")
@@ -178,7 +176,7 @@ def test_vat_is_first_order_only() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_a_measured_term_is_never_differentiated() -> None:
+def test_a_term_of_weight_zero_is_not_differentiated() -> None:
     method = methods.source_only()
     update = method.phases[0].updates[0]
     state = build(method)

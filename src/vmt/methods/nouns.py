@@ -1,4 +1,4 @@
-"""The nouns that a method is made of. A method is a value, not a class (:mod:`vmt.methods.systems` has examples).
+"""The nouns that a method is made of. A method is a value, not a class (``vmt.methods.systems`` has examples).
 
 A :class:`Method` has roles (networks) and phases. A :class:`Phase` has updates, in order, and events. An
 :class:`Update` optimises some of the roles on a weighted sum of terms. A :class:`Term` is a loss and the nodes that it
