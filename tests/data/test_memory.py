@@ -1,4 +1,4 @@
-"""What reading and predicting take in memory beside the samples: little, for samples may fill it."""
+"""Reading and predicting need little memory beside the samples, which may fill it."""
 
 import gc
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from vmt.data.checks import check_digits
 from vmt.evaluate.accuracy import BATCH, logits_of
 
 MIB = 2**20
-# Writing 5 to it sets the peak of the memory that a process holds back to what it holds now.
+# Writing 5 to it resets the peak memory of a process to its present memory.
 RESET = Path("/proc/self/clear_refs")
 
 
@@ -24,12 +24,12 @@ def resident(which: str) -> float:
 
 
 def most_taken(work: Callable[[], object]) -> float:
-    """MiB at the peak of some work, beyond what was held before."""
+    """The peak memory of some work in MiB, beyond the memory that was used before."""
     gc.collect()
     try:
         RESET.write_text("5")
     except OSError:
-        pytest.skip("this system does not tell a process its peak of memory")
+        pytest.skip("this system cannot reset the peak memory of a process")
     before = resident("VmRSS")
     work()
     return resident("VmHWM") - before

@@ -1,4 +1,4 @@
-"""Labels on part of the target: for evaluation only, or, if asked, as extra supervision."""
+"""Labels of some target samples: for evaluation only or, on request, for training."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ SHORT = ["--iterations", "4", "--batch-size", "8", "--checkpoint-every", "2", "-
 
 
 def turned(n: int = 120) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Two clusters side by side in the source, above each other in the target: which is which, only a label can say."""
+    """Two clusters, side by side in the source and above each other in the target: only labels can tell which is which."""
     random = np.random.default_rng(0)
     y = np.arange(n) % 2
     x = np.stack([4.0 * y - 2, np.zeros(n)], 1) + 0.3 * random.standard_normal((n, 2))
@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {"iterations": 100, "batch_size": 32, "progress": Fal
 
 
 @pytest.mark.parametrize("exchanged", [False, True])
-def test_a_few_labels_say_what_nothing_else_can(exchanged: bool) -> None:
+def test_a_few_labels_decide_between_two_clusters(exchanged: bool) -> None:
     xs, ys, xt, yt = turned()
     yt = 1 - yt if exchanged else yt
     few = np.where(np.arange(len(yt)) < 6, yt, -1)
@@ -50,7 +50,7 @@ def test_a_few_labels_say_what_nothing_else_can(exchanged: bool) -> None:
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_label_is_normalised_together_with_unlabelled_samples(label: int) -> None:
-    """On its own it would be the mean of its batch, and say nothing."""
+    """Normalised alone, it would be the mean of its batch and carry no information."""
     xs, ys, xt, _ = turned()
     one = np.where(np.arange(len(xt)) == 1, label, -1)
     method = vmt.methods.source_only(statistics="target", optimiser=vmt.methods.nouns.Adam(lr=5e-3)).with_decay(0.9)
@@ -59,7 +59,7 @@ def test_one_label_is_normalised_together_with_unlabelled_samples(label: int) ->
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "target_only"])
-def test_every_method_takes_them_in_every_phase(name: str) -> None:
+def test_every_method_trains_on_them_in_every_phase(name: str) -> None:
     method = with_target_labels(dirt_t(METHODS[name]()), 0.5)
     for phase in method.phases:
         terms = [term for update in phase.updates for term in update.terms if term.name.startswith("L_y(target)")]
@@ -68,7 +68,7 @@ def test_every_method_takes_them_in_every_phase(name: str) -> None:
     assert not METHODS[name]().reads_labels_of("labelled target")
 
 
-def test_target_only_has_nothing_to_add_them_to() -> None:
+def test_target_only_trains_on_all_labels_already() -> None:
     with pytest.raises(InputError, match="target_only"):
         with_target_labels(METHODS["target_only"]())
 
@@ -92,7 +92,7 @@ def partly_labelled(folder: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["folder", "csv", "names", "numbers"])
-def test_how_a_partly_labelled_target_is_given(tmp_path: Path, kind: str) -> None:
+def test_the_ways_to_give_a_partly_labelled_target(tmp_path: Path, kind: str) -> None:
     source, target = class_folders(tmp_path / "a"), partly_labelled(tmp_path, kind)
     task, notes = own_task(source, target, how=QUIET)
     assert task.target_labelled is None
@@ -102,7 +102,7 @@ def test_how_a_partly_labelled_target_is_given(tmp_path: Path, kind: str) -> Non
     assert task.target_test.y.tolist() == [0, 1, 2]
     assert any("evaluation only" in note for note in notes)
     task, notes = own_task(source, target, how=QUIET, use_target_labels=True)
-    assert task.target_test is None, "what was trained on measures nothing"
+    assert task.target_test is None, "samples that are trained on do not measure the accuracy"
     assert len(task.target) == 9
     assert task.target_labelled is not None
     assert task.target_labelled.y is not None
@@ -186,7 +186,7 @@ def test_through_the_estimator() -> None:
         vmt.VMTClassifier(**blind).fit(x, labels, sample_domain=domains).predict_proba(xt)
         for labels in (masked, np.concatenate([names[ys], names[yt]]))
     ]
-    np.testing.assert_array_equal(*scores, "labels of the target are looked at although nobody asked")
+    np.testing.assert_array_equal(*scores, "labels of the target are used without use_target_labels")
     for labels, says in (
         (None, "y_target"),
         (np.full(len(yt), -1), "no label"),

@@ -35,9 +35,7 @@ WAIT, LAUNCH = TritonKernel.GDC_WAIT, TritonKernel.GDC_LAUNCH
 
 def no_longer_needed(patch: str) -> None:
     """Say so in the summary of the tests."""
-    pytest.skip(
-        f"torch {torch.__version__} is right without {patch}: this patch can go"
-    )
+    pytest.skip(f"torch {torch.__version__} is right without {patch}: this patch can go")
 
 
 # Reads before writes.
