@@ -29,72 +29,19 @@ from vmt.runs.run import carry_out, make_run
 from vmt.train.config import Config
 
 
-def target_numbers(labels: Any, classes: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """The class number of each target sample, −1 where its label is not known."""
-    if labels is None:
-        raise InputError("use_target_labels needs labels of the target: give y_target, or sample_domain.")
-    number = {label: k for k, label in enumerate(classes.tolist())}
-    if -1 in number:
-        raise InputError(
-            "−1 is a label of the source, and marks unknown ones of the target: name that class otherwise."
-        )
-    given = np.asarray(labels, object).ravel().tolist()
-    if len(given) != count:
-        raise InputError(
-            f"y_target has {len(given)} labels for {count} samples: give one each, −1 where it is unknown."
-        )
-    known = known_labels(labels, classes)
-    strange = [label for label, is_known in zip(given, known, strict=True) if is_known and label not in number]
-    if strange:
-        raise InputError(f"the target has the label {strange[0]!r}, which the source lacks: correct or remove it.")
-    return np.array([number.get(label, -1) for label in given], np.int64)
-
-
-def known_labels(labels: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which labels are known: −1 and the like stand for one that is not, unless they are classes themselves.
-
-    >>> known_labels([0, 1, -1], np.array([0, 1])), known_labels([1, -1], np.array([-1, 1]))
-    (array([ True,  True, False]), array([ True,  True]))
-    """
-    found = set(classes.tolist())
-    given = np.asarray(labels, object).ravel().tolist()
-    return np.array(
-        [not (is_missing(label) or str(label) in UNKNOWN_LABELS) or label in found for label in given], bool
-    )
-
-
-def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:
-    """Which samples are of the source."""
-    try:
-        domains = column_or_1d(sample_domain).astype(np.float64)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"sample_domain holds no row of numbers ({error}): give one per sample.") from error
-    if len(domains) != count:
-        raise InputError(f"sample_domain has {len(domains)} entries for {count} samples: give one per sample.")
-    if not (abs(domains) > 0).all():
-        raise InputError(
-            "sample_domain has zeros or NaN: give positive numbers for the source, negative ones for the target."
-        )
-    is_source: NDArray[np.bool_] = domains > 0
-    for part, missing in ((is_source, "positive entry, so no source"), (~is_source, "negative entry, so no target")):
-        if not part.any():
-            raise InputError(f"sample_domain has no {missing}: mark the source positive and the target negative.")
-    return is_source
-
-
 class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier for an unlabelled target domain, trained on a labelled source domain as well.
 
-    Samples are vectors (N, F) or images (N, H, W), (N, H, W, C) or (N, C, H, W). A parameter that the method does not
-    take is left unused.
+    Samples are vectors (N, F) or images (N, H, W), (N, H, W, C) or (N, C, H, W). Parameters that the method does not
+    take are ignored.
 
     Parameters
     ----------
     method
         A name that ``vmt methods`` lists, or a :class:`vmt.methods.nouns.Method`, whose own settings then hold.
     lambda_d, lambda_s, lambda_t
-        Weights of the domain-adversarial loss, of the penalties on the source and of those on the target. None, here
-        and below, takes what suits the kind of samples (:func:`vmt.runs.recipes.defaults_for`).
+        Weights of the domain-adversarial loss, of the penalties on the source and of the penalties on the target. None,
+        here and below, chooses a value for the kind of samples (:func:`vmt.runs.recipes.defaults_for`).
     warm_up
         The share of the iterations over which λ_t grows from 0.
     radius
@@ -102,8 +49,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     iterations, batch_size, lr
         Length of the training, samples per domain in a batch, and Adam's learning rate.
     use_target_labels
-        Whether to train on known labels of target samples as well. −1, NaN, None and an empty text stand for an unknown
-        label.
+        Whether to train on known labels of target samples as well. −1, NaN, None and an empty string stand for an
+        unknown label.
     dirt_t, beta, interval, dirt_t_iterations
         Whether to refine with DIRT-T, the weight of its teacher, the iterations between two teachers (None: a tenth of
         the phase) and its length (None: as many as before).
@@ -238,15 +185,17 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return labels
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on the samples whose label is known, so that a search over both domains is judged by the source's:
-        −1, NaN, None and an empty text stand for a label that is not, unless they are classes."""
+        """Accuracy on the samples whose label is known, so that a search over both domains is scored on the source.
+
+        −1, NaN, None and an empty string stand for an unknown label, unless they are classes.
+        """
         check_is_fitted(self)
         check_consistent_length(X, y, sample_weight)
         known = known_labels(y, self.classes_)
         if known.all():
             return float(super().score(X, y, sample_weight))
         if not known.any():
-            raise InputError("no label of y is known, so there is nothing to judge by: give labels of some samples.")
+            raise InputError("y has no known label, so there is no accuracy: give the labels of some samples.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         labels = np.array(np.asarray(y, object).ravel()[known].tolist())
         return float(accuracy_score(labels, self.predict(X)[known], sample_weight=weight))
@@ -259,7 +208,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             check_digits(source, target, features)
             labelled = domain(source, labels, name="the source", features=features)
             unlabelled = domain(target, name="the target", features=features)
-            # Nothing is held out, unless to choose by: what the loop watches is not reported, small sets need labels.
+            # Only keep_best needs held-out samples. Otherwise small data sets keep all of their labels for training.
             task = make_task(
                 labelled,
                 unlabelled,
@@ -311,7 +260,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return config
 
     def _checked(self, X: Any, reset: bool) -> NDArray[Any]:
-        """Finite numbers of the right shape, or the error that scikit-learn's users expect."""
+        """Check for finite numbers of the right shape, with the errors that users of scikit-learn expect."""
         if isinstance(X, torch.Tensor):
             X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)  # NumPy has no bfloat16
         if reset:
@@ -327,9 +276,62 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return images
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickle opens on a machine without the device that it was trained on."""
+        """Pickle the model on the CPU, so that the pickle opens on a machine without a GPU."""
         state: dict[str, Any] = dict(super().__getstate__())
         model = state.get("model_")
         if model is not None and next(model.network.parameters()).device.type != "cpu":
             state["model_"] = copy.deepcopy(model).to("cpu")
         return state
+
+
+def target_numbers(labels: Any, classes: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """The class number of each target sample, −1 if its label is unknown."""
+    if labels is None:
+        raise InputError("use_target_labels needs labels of the target: give y_target, or sample_domain.")
+    number = {label: k for k, label in enumerate(classes.tolist())}
+    if -1 in number:
+        raise InputError("−1 is a label of the source, but marks unknown labels of the target: rename that class.")
+    given = np.asarray(labels, object).ravel().tolist()
+    if len(given) != count:
+        raise InputError(
+            f"y_target has {len(given)} labels for {count} samples: give one each, −1 where it is unknown."
+        )
+    known = known_labels(labels, classes)
+    strange = [label for label, is_known in zip(given, known, strict=True) if is_known and label not in number]
+    if strange:
+        raise InputError(
+            f"the target has the label {strange[0]!r}, which the source does not have: correct or remove it."
+        )
+    return np.array([number.get(label, -1) for label in given], np.int64)
+
+
+def known_labels(labels: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which labels are known. −1, NaN, None and an empty string stand for unknown ones, unless they are classes.
+
+    >>> known_labels([0, 1, -1], np.array([0, 1])), known_labels([1, -1], np.array([-1, 1]))
+    (array([ True,  True, False]), array([ True,  True]))
+    """
+    found = set(classes.tolist())
+    given = np.asarray(labels, object).ravel().tolist()
+    return np.array(
+        [not (is_missing(label) or str(label) in UNKNOWN_LABELS) or label in found for label in given], bool
+    )
+
+
+def source_rows(sample_domain: Any, count: int) -> NDArray[np.bool_]:
+    """Which samples belong to the source."""
+    try:
+        domains = column_or_1d(sample_domain).astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"sample_domain is not a list of numbers ({error}): give one number per sample.") from error
+    if len(domains) != count:
+        raise InputError(f"sample_domain has {len(domains)} entries for {count} samples: give one per sample.")
+    if not (abs(domains) > 0).all():
+        raise InputError(
+            "sample_domain has zeros or NaN: give positive numbers for the source, negative ones for the target."
+        )
+    is_source: NDArray[np.bool_] = domains > 0
+    for part, missing in ((is_source, "positive entry, so no source"), (~is_source, "negative entry, so no target")):
+        if not part.any():
+            raise InputError(f"sample_domain has no {missing}: mark the source positive and the target negative.")
+    return is_source
