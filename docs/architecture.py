@@ -21,9 +21,9 @@ PICTURE = DOCS / "architecture.svg"
 LEFT_OUT = ("errors", "_imports", "__init__", "__main__")
 # Where each room is drawn: a row for each step of the data, and a place in the row.
 ROWS: tuple[dict[str, float], ...] = (
-    {"disk": 0, "device": 1, "kernels": 2, "losses": 3},
-    {"data": 1, "nets": 2.5},
-    {"methods": 2.5},
+    {"disk": 0, "device": 1, "progress": 2, "kernels": 3, "losses": 4},
+    {"data": 1, "nets": 3.5},
+    {"methods": 3},
     {"step": 1.75, "validators": 3.25},
     {"engine": 1, "evaluate": 2.5, "formats": 3.75},
     {"figures": 0, "train": 1.5, "model": 2.75},
@@ -60,20 +60,22 @@ def rooms_of(package: Path = PACKAGE) -> Rooms:
             continue
         modules.setdefault(room, 0)
         modules[room] += len(inside.parts) > 1 and path.name != "__init__.py"
-        imported = {name.split(".")[1] for name in imported_by(path) if name.startswith("vmt.")}
-        imports.setdefault(room, set()).update(imported - {room, *LEFT_OUT})
+        imported = {name.split(".")[1] for name in imported_in(ast.parse(path.read_text())) if name.startswith("vmt.")}
+        imports.setdefault(room, set()).update(imported - {room})
+    imports = {room: imported & modules.keys() for room, imported in imports.items()}
     return Rooms(modules, {room: direct(room, imports) for room in imports})
 
 
-def imported_by(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports, inside functions as well."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported_in(tree: ast.AST) -> Iterator[str]:
+    """The dotted names that code imports, inside functions as well, but not those for type checkers alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == "vmt":
-            yield from (f"vmt.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from imported_in(node)
 
 
 def direct(room: str, imports: Mapping[str, set[str]]) -> set[str]:

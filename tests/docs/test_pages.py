@@ -1,5 +1,6 @@
 """The code on the pages runs as it is printed, links lead somewhere, and what the code decides is up to date."""
 
+import pkgutil
 import re
 import runpy
 from dataclasses import fields
@@ -60,6 +61,27 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_python_names_on_a_page_exist(page: Path) -> None:
+    """Those in running text that are written from ``vmt.`` on."""
+    prose = FENCE.sub("", page.read_text())
+    for name in set(re.findall(r"`(vmt(?:\.\w+)+)(?:\([^`]*\))?`", prose)):
+        assert pkgutil.resolve_name(name) is not None, f"{page.name} names {name}"
+
+
+def test_reading_the_code_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "reading-the-code.md").read_text()
+    named = set(re.findall(r"`([\w/-]+\.py)`", page))
+    missing = [name for name in named if not any((folder / name).exists() for folder in (ROOT / "src" / "vmt", ROOT))]
+    assert not missing
+
+
+def test_reading_the_code_names_every_room() -> None:
+    page = (ROOT / "docs" / "reading-the-code.md").read_text()
+    rooms = runpy.run_path(str(ROOT / "docs" / "architecture.py"))["rooms_of"]().modules
+    assert not [room for room in rooms if f"**{room}**" not in page and f"`{room}.py`" not in page]
 
 
 def test_what_the_code_decides_is_up_to_date() -> None:
