@@ -4,7 +4,6 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from vmt.cli.options import add_device
 from vmt.engine import ENGINES
@@ -14,10 +13,8 @@ ABOUT = "Time an iteration of a plain implementation and of each engine, in one 
 NETS = ("small", "large")
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "bench", help="time an iteration of a plain implementation and of each engine", description=ABOUT
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = ABOUT
     add_device(parser)
     parser.add_argument("--net", choices=NETS, default="small", help="the paper's small or large network")
     parser.add_argument("--batch-size", type=at_least(2), metavar="N", default=64, help="samples of each domain (64)")

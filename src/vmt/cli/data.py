@@ -49,8 +49,8 @@ The number of workers does not change the pictures.
 """
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("data", help="download or build the benchmark sets", epilog=EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     add_download(actions)
     builders = actions.add_parser("build", help="build a set that cannot be downloaded", epilog=EXAMPLES)

@@ -25,8 +25,8 @@ PAGE = "report.html"
 LABELS = {"source_only": "source only", "vmt": "VMT, then DIRT-T", "target_only": "trained on target labels"}
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("demo", help="see it work: a small real task, a few minutes on a CPU", epilog=EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where to write (default: runs/demo)")
     parser.add_argument("--seed", type=int, default=0, help="determines initial weights and every draw (default: 0)")
     add_device(parser)

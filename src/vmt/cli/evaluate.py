@@ -26,8 +26,8 @@ label is not known (an empty cell, -1, a subfolder "unlabelled") are left out.
 """
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("evaluate", help="accuracy of a trained model", epilog=EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     parser.add_argument("model", type=Path, help="a run's folder or a saved model")
     parser.add_argument("--test", metavar="PATH", help="labelled samples (default: the target test set of the run)")
     parser.add_argument(

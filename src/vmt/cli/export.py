@@ -35,8 +35,8 @@ first 1,000 of --check, which are read as vmt predict reads them; samples that c
 """
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("export", help="a trained model as an ONNX or .pt2 file", epilog=EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     parser.add_argument("model", type=Path, help="a run's folder or a saved model")
     parser.add_argument("--format", choices=FORMATS, help=f"default: as --out is named, or {ONNX}")
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: model.FORMAT beside the saved model")

@@ -5,17 +5,19 @@ import ast
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from vmt.data.tasks import TASKS
 from vmt.methods.settings import METHODS
 
 
-def add_command(commands: Any) -> None:
-    for name, run in (("methods", list_methods), ("tasks", list_tasks)):
-        parser = commands.add_parser(name, help=f"list the {name}", epilog=f"example:\n  vmt {name}")
-        parser.add_argument("--json", action="store_true", help="print as JSON")
-        parser.set_defaults(run=run, needs_torch=False)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = f"example:\n  {parser.prog}"
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.set_defaults(run=run, needs_torch=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return list_methods(arguments) if arguments.command == "methods" else list_tasks(arguments)
 
 
 def list_methods(arguments: argparse.Namespace) -> int:

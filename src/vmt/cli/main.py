@@ -1,7 +1,7 @@
 """The command ``vmt``: parse the arguments, run a command, and turn errors into a sentence and an exit code.
 
-Each command has a module, with its options at the top. PyTorch takes seconds to import, so nothing that imports it is
-imported before the options have been parsed: help and errors in the options come at once.
+Each command has a module, with its options at the top. PyTorch takes seconds to import, so no module imports it before
+the options have been parsed: help and errors in the options come at once.
 """
 
 import argparse
@@ -12,14 +12,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
 import vmt
-from vmt.cli import bench, data, demo, evaluate, export, lists, paper, predict, report, select, train
 from vmt.cli.options import Help
 from vmt.errors import InputError, message_of_gpu_error, message_of_os_error, perhaps
+from vmt.progress import STDERR
 
 EXAMPLES = """examples:
   vmt demo                                    see it work: a small real task, a few minutes on a CPU
@@ -30,6 +31,22 @@ EXAMPLES = """examples:
   vmt predict RUN picture.png                 classes and probabilities as CSV
   vmt export RUN                              one file for other programs, in ONNX
 """
+# What each command does. Its options and its code are in a module of the same name, or the one named below.
+COMMANDS = {
+    "demo": "see it work: a small real task, a few minutes on a CPU",
+    "train": "train a method on a task or on your own data",
+    "select": "rank runs without target labels",
+    "report": "one page that shows whether a run worked",
+    "evaluate": "accuracy of a trained model",
+    "predict": "classes and probabilities of pictures, arrays and tables",
+    "export": "a trained model as an ONNX or .pt2 file",
+    "data": "download or build the benchmark sets",
+    "paper": "rebuild the tables and figures of the paper",
+    "bench": "time an iteration of a plain implementation and of each engine",
+    "methods": "list the methods",
+    "tasks": "list the tasks",
+}
+MODULES = {"methods": "lists", "tasks": "lists"}
 INTERRUPTED = 130
 
 
@@ -52,7 +69,8 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of ``vmt``, with the options of one command or of all commands."""
     parser = Parser(
         prog="vmt",
         description="Unsupervised domain adaptation with Virtual Mixup Training.",
@@ -60,8 +78,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for module in (demo, train, select, report, evaluate, predict, export, data, paper, bench, lists):
-        module.add_command(commands)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if only in (None, name):
+            import_module(f"vmt.cli.{MODULES.get(name, name)}").add_arguments(command)
     return parser
 
 
@@ -76,8 +96,6 @@ def show_warning(
 
 
 def complain(sentence: str) -> None:
-    from vmt.progress import STDERR
-
     print(f"vmt: {sentence}", file=STDERR)
 
 
@@ -122,7 +140,8 @@ def main(argv: list[str] | None = None) -> int:
         # Where output is not Unicode, as in a file on Windows, a λ must not end a run.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        arguments = build_parser().parse_args(argv)
+        argv = sys.argv[1:] if argv is None else argv
+        arguments = build_parser(argv[0] if argv else "").parse_args(argv)
         if getattr(arguments, "needs_torch", True):
             with ended_by_ctrl_c():
                 import torch  # noqa: F401

@@ -12,6 +12,7 @@ from vmt.cli.options import add_device
 from vmt.errors import InputError, counted
 from vmt.paper.experiment import Job, Table, jobs_for
 from vmt.paper.tables import M2S, TABLES, find_table
+from vmt.progress import STDERR
 
 if TYPE_CHECKING:
     from vmt.data.task import Task
@@ -33,8 +34,8 @@ GET_DATA = "vmt data download mnist svhn --data DATA fetches the sets of most of
 TITLE = "MNIST → SVHN"
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("paper", help="rebuild the tables and figures of the paper", epilog=EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     names = ", ".join([*TABLES, "all"])
 
@@ -225,8 +226,6 @@ def print_table(table: Table, arguments: argparse.Namespace) -> None:
 
 
 def to_stderr(sentence: str) -> None:
-    from vmt.progress import STDERR
-
     print(sentence, file=STDERR, flush=True)
 
 

@@ -39,10 +39,8 @@ table have names, and must otherwise be in the order of the training.
 """
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "predict", help="classes and probabilities of pictures, arrays and tables", epilog=EXAMPLES
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     parser.add_argument("model", type=Path, help="a run's folder, a saved model, or an .onnx or .pt2 file")
     parser.add_argument(
         "inputs",

@@ -20,8 +20,8 @@ of some of the samples. Nothing in the run folders is changed.
 """
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("report", help="one page that shows whether a run worked", epilog=EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or a folder of runs")
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("report.html"), help="the page to write (default: report.html)"

@@ -29,8 +29,8 @@ Validators (higher is better for all; docs/choosing.md explains them):
 GAP = "  "
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("select", help="rank runs without target labels", epilog=EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder, or a folder of runs")
     parser.add_argument("--by", metavar="VALIDATOR", default=DEFAULT, help=f"what to rank by (default: {DEFAULT})")
     parser.add_argument("--all", action="store_true", help="show every validator, and how well they agree")

@@ -14,6 +14,7 @@ from vmt.data.tasks import TASKS
 from vmt.errors import InputError
 from vmt.methods.settings import DEFAULT_METHOD, METHODS, DirtTSettings, Settings
 from vmt.nets.registry import NETS
+from vmt.progress import STDOUT, Progress
 from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
 
@@ -39,8 +40,8 @@ DEFAULTS = "defaults come from the task's recipe; on your own data they are chos
 METHOD = [*names_of(Settings, DirtTSettings), "method", "net", "instance_norm"]
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("train", help="train a method on a task or on your own data", epilog=EXAMPLES)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
     parser.add_argument("task", nargs="?", help=f"one of {', '.join(TASKS)}; leave it out with --source and --target")
     add_data(parser.add_argument_group("data"))
     add_method(parser.add_argument_group("method", DEFAULTS))
@@ -90,7 +91,6 @@ def add_method(group: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from vmt.nets.factory import factory_name
-    from vmt.progress import STDOUT, Progress
     from vmt.runs.describe import how_it_went
     from vmt.runs.run import Run, carry_out
 
@@ -107,7 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
-    from vmt.progress import STDOUT
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec, check_free
     from vmt.runs.recipes import recipe_for
@@ -149,7 +148,6 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
 
 
 def notes(method: str | None) -> Any:
-    from vmt.progress import STDOUT
     from vmt.runs.describe import printer_of_notes
 
     return printer_of_notes(method or DEFAULT_METHOD, lambda note: print(note, file=STDOUT))
