@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from vmt.disk import write_atomically
-from vmt.evaluate.probe import standing
+from vmt.evaluate.probe import ranking_key
 from vmt.runs.ranking import spearman
 from vmt.validators import VALIDATORS
 
@@ -108,7 +108,7 @@ def key(name: str, rule: bool) -> Callable[[Look], tuple[bool, float]]:
 
     def compared(look: Look) -> tuple[bool, float]:
         score = float("-inf") if look.get(name) is None else look[name]
-        return standing(look["alarm"] if rule else None, score)
+        return ranking_key(look["alarm"] if rule else None, score)
 
     return compared
 

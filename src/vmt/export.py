@@ -29,7 +29,7 @@ from vmt.data.arrays import domain, reorder_columns
 from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
-from vmt.evaluate.accuracy import BATCH
+from vmt.evaluate.inference import BATCH
 from vmt.formats import FORMATS, MOST_CHECKED, ONNX
 from vmt.model import Model, load
 

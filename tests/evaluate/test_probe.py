@@ -1,4 +1,4 @@
-"""What validators look at during a run, and the best model that is kept by them."""
+"""What the validators see during a run, and the best model that is kept by their scores."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 import vmt as library
 from vmt import methods
 from vmt.data import Domain, Task
-from vmt.evaluate.probe import Best, make_probe, outputs, some, student_of
+from vmt.evaluate.inference import outputs_of
+from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
 from vmt.methods.nouns import Adam
 from vmt.nets import Staged, mlp
 from vmt.step.state import build_state
@@ -26,36 +27,45 @@ def test_validators_never_see_target_labels_or_source_samples_that_were_trained_
     assert (len(probe.target), len(probe.trained), len(probe.source)) == (50, 50, 20)
     again = make_probe(task, 50)
     assert again is not None
-    assert torch.equal(probe.target.x, again.target.x), "the same samples at every look"
+    assert torch.equal(probe.target.x, again.target.x), "every evaluation uses the same samples"
 
 
-def test_some_samples_do_not_miss_classes_that_come_in_turn() -> None:
+def test_a_subsample_does_not_miss_classes_that_alternate() -> None:
     """Every fourth of labels 0, 1, 2, 3, 0, 1 … is one class only."""
     y = torch.arange(400) % 4
-    few = some(Domain(torch.zeros(400, 1), y, "turns"), 100)
+    few = subsample(Domain(torch.zeros(400, 1), y, "turns"), 100)
     assert few.y is not None
     assert (few.y.bincount(minlength=4) > 10).all()
 
 
-class Doubts(nn.Module):
-    """Says something else in training mode."""
+class Mode(nn.Module):
+    """Adds 100 in training mode."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x + 100 * self.training
 
 
-def test_networks_are_looked_at_in_evaluation_mode_and_left_as_they_were(task: Task) -> None:
-    network = Staged({"hidden": nn.Linear(6, 5), "logits": nn.Sequential(nn.Linear(5, 4), Doubts())})
+def test_networks_are_evaluated_in_evaluation_mode_and_left_in_their_own(task: Task) -> None:
+    network = Staged({"hidden": nn.Linear(6, 5), "logits": nn.Sequential(nn.Linear(5, 4), Mode())})
     network.train()
     x = task.target.x[:7]
-    logits, features = outputs(network, x, task.preprocess)
+    counts: list[int] = []
+    logits, features = outputs_of(network, x, task.preprocess, ("logits", "hidden"), 3, counts.append)
     assert network.training
     assert logits.abs().max() < 50
     assert features.shape == (7, 5)
-    partner = torch.arange(7).roll(1)
-    mixed, _ = outputs(network, x, task.preprocess, partner)
-    by_hand = network.eval()(0.55 * task.preprocess(x) + 0.45 * task.preprocess(x[partner]))["logits"]
-    torch.testing.assert_close(mixed, by_hand.detach())
+    assert counts == [3, 3, 1]
+    together, _ = outputs_of(network, x, task.preprocess, ("logits", "hidden"))
+    torch.testing.assert_close(logits, together)
+
+
+def test_a_probe_mixes_each_target_sample_with_its_partner(task: Task) -> None:
+    network = Staged({"hidden": nn.Linear(6, 5), "logits": nn.Linear(5, 4)})
+    probe = make_probe(task, 7)
+    assert probe is not None
+    x, preprocess = probe.target.x, task.preprocess
+    by_hand = network(0.55 * preprocess(x) + 0.45 * preprocess(x[probe.partner]))["logits"]
+    torch.testing.assert_close(probe.mixed_logits(network), by_hand.detach())
 
 
 def test_the_student_is_the_network_that_is_averaged(task: Task) -> None:
@@ -66,9 +76,9 @@ def test_the_student_is_the_network_that_is_averaged(task: Task) -> None:
 
 def test_the_first_of_equals_is_kept_and_one_with_an_alarm_gives_way() -> None:
     network = Staged({"logits": nn.Linear(2, 2)})
-    best, about = Best("im"), None
-    looks = [(1, 5.0, "one class"), (2, 1.0, None), (3, 1.0, None), (4, 9.0, "one class"), (5, None, None)]
-    for step, score, alarm in looks:
+    best, about = BestModel("im"), None
+    evaluations = [(1, 5.0, "one class"), (2, 1.0, None), (3, 1.0, None), (4, 9.0, "one class"), (5, None, None)]
+    for step, score, alarm in evaluations:
         nn.init.constant_(network.stages["logits"].weight, step)
         seen = {"step": step, "phase": "vmt", "alarm": alarm, "target": {"accuracy": None}}
         about = best.consider({**seen, "validators": {"im": score}}, network, about)

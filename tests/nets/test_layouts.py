@@ -9,7 +9,7 @@ from tests.small import CLASSES, build, context, recorded
 from vmt import methods
 from vmt.data import Domain, Preprocess
 from vmt.errors import InputError
-from vmt.evaluate.accuracy import logits_of
+from vmt.evaluate.inference import logits_of
 from vmt.nets import Staged, cnn, from_module
 from vmt.nets.norm import BatchNorm, normalised_together, passes
 from vmt.step.context import StepContext

@@ -1,53 +1,32 @@
-"""What a network says about a domain, and how often it is right."""
+"""How often a network is right about a domain, and how it spreads its predictions."""
 
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
-from vmt.device import default_torch_settings
-from vmt.nets.staged import evaluating
-
-BATCH = 1000
+from vmt.evaluate.inference import logits_of
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures of one domain; the accuracies are None where there are no labels."""
+    """Figures of a network on one domain. The accuracies are None for a domain without labels."""
 
     samples: int
     accuracy: float | None
     per_class: tuple[float | None, ...] | None
     """Accuracy on each true class; None for a class without samples."""
     predicted_share: tuple[float, ...]
-    """How much of the domain is predicted as each class."""
+    """The share of the samples that is predicted as each class."""
     entropy: float
     """Mean entropy of the predictions, in nats."""
 
     @property
     def largest_share(self) -> float:
+        """The share of the class that is predicted most often."""
         return max(self.predicted_share)
-
-
-@torch.inference_mode()
-@default_torch_settings()
-def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
-    """Logits of stored samples, images of any size, in evaluation mode; the mode of each layer is put back."""
-    device = next(network.parameters()).device
-    logits: Tensor | None = None
-    with evaluating(network):
-        for start in range(0, len(x), BATCH):
-            # Resized batch by batch: in float32, all of them at once may take many times the memory of the samples.
-            batch = preprocess.fit(x[start : start + BATCH]).to(device)
-            part = network(preprocess(batch))["logits"].float()
-            if logits is None:
-                # One place for all: small tensors that stay would lie between what each batch takes and gives back.
-                logits = part.new_empty((len(x), *part.shape[1:]))
-            logits[start : start + BATCH] = part
-    assert logits is not None  # a domain is never empty
-    return logits
 
 
 def evaluate(network: nn.Module, domain: Domain, preprocess: Preprocess) -> Evaluation:

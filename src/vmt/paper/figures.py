@@ -17,7 +17,8 @@ from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.errors import InputError
-from vmt.evaluate.probe import some
+from vmt.evaluate.inference import outputs_of
+from vmt.evaluate.probe import subsample
 from vmt.model import Model, load
 from vmt.nets.staged import Staged
 from vmt.paper.experiment import Experiment
@@ -149,15 +150,10 @@ def tested(task: Task) -> tuple[Domain, Domain]:
     return task.source_test, task.target_test
 
 
-@torch.inference_mode()
 def last_hidden(model: Model, x: Tensor) -> tuple[Array, NDArray[np.int64]]:
-    """What the last dense layer sees of each stored sample, and what it makes of it."""
-    network = model.network.eval()
-    device = next(network.parameters()).device
-    taps = [network(model.preprocess(part.to(device))) for part in torch.split(x, 500)]
-    features: Array = torch.cat([each["hidden"] for each in taps]).float().flatten(1).cpu().numpy()
-    predicted: NDArray[np.int64] = torch.cat([each["logits"] for each in taps]).argmax(1).cpu().numpy()
-    return features, predicted
+    """The input of the last dense layer for each stored sample, and the predicted class."""
+    features, logits = outputs_of(model.network, x, model.preprocess, ("hidden", "logits"), batch=500)
+    return features.flatten(1).cpu().numpy(), logits.argmax(1).cpu().numpy()
 
 
 def embedded(features: Array, seed: int) -> Array:
@@ -185,7 +181,7 @@ def clouds(
     models: dict[str, Model], task: Task, samples: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, Cloud]:
     """One per model: at most so many samples of each test set, the same for all."""
-    source, target = (some(domain, samples) for domain in tested(task))
+    source, target = (subsample(domain, samples) for domain in tested(task))
     assert source.y is not None
     assert target.y is not None
     classes = torch.cat([source.y, target.y]).numpy()
@@ -200,7 +196,7 @@ def clouds(
 
 def norms(models: dict[str, Model], task: Task, samples: int, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
     """Mean, median and quartiles over pairs of the target test set, for every λ."""
-    target = some(tested(task)[1], samples)
+    target = subsample(tested(task)[1], samples)
     result = {}
     for label, model in models.items():
         say(f"gradient norms of {label}: {len(target)} pairs of {target.name}, {len(LAMBDAS)} values of λ")

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -12,6 +11,7 @@ from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.errors import InputError
+from vmt.evaluate.inference import feature_tap, outputs_of
 from vmt.model import check_trusted, load
 from vmt.nets.factory import NetSpec, factory_name
 from vmt.nets.staged import Staged
@@ -63,21 +63,11 @@ def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]
     return predictor_of(method, state), f"the checkpoint at iteration {int(state.step):,}"
 
 
-@torch.inference_mode()
 def look(network: Staged, x: Tensor, preprocess: Preprocess, tick: Callable[[int], None]) -> Seen:
-    """Predictions, confidences and the last hidden layer of stored samples, in evaluation mode."""
-    network.eval()
-    device = next(network.parameters()).device
-    hidden_tap = network.taps[-2] if len(network.taps) > 1 else network.taps[-1]
-    predicted, confidence, hidden = [], [], []
-    for part in torch.split(x, BATCH):
-        taps = network(preprocess(part.to(device)))
-        probability, label = taps["logits"].float().softmax(1).max(1)
-        predicted.append(label.cpu())
-        confidence.append(probability.nan_to_num().cpu())
-        hidden.append(taps[hidden_tap].float().flatten(1).cpu())
-        tick(len(part))
-    return Seen(torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), torch.cat(hidden).numpy())
+    """Predictions, confidences and the last hidden layer of stored samples."""
+    logits, hidden = outputs_of(network, x, preprocess, ("logits", feature_tap(network)), BATCH, tick)
+    confidence, predicted = logits.softmax(1).max(1)
+    return Seen(predicted.cpu().numpy(), confidence.nan_to_num().cpu().numpy(), hidden.flatten(1).cpu().numpy())
 
 
 def flat_map(hidden: Floats, how: str) -> tuple[Floats | None, str]:

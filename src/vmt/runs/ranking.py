@@ -8,7 +8,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from vmt.errors import InputError, counted
-from vmt.evaluate.probe import standing
+from vmt.evaluate.probe import ranking_key
 from vmt.runs.folder import BEST, model_at_the_end
 from vmt.runs.record import read_run_record
 from vmt.validators.registry import VALIDATORS
@@ -87,7 +87,7 @@ def ranked(models: Sequence[ScoredModel], by: str) -> list[ScoredModel]:
 
     def key(model: ScoredModel) -> tuple[bool, bool, float]:
         score = model.scores.get(by)
-        return (score is not None, *standing(model.alarm, score or 0.0))
+        return (score is not None, *ranking_key(model.alarm, score or 0.0))
 
     return sorted(models, key=key, reverse=True)
 

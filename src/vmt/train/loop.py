@@ -17,7 +17,7 @@ from vmt.device import chosen_precision, cpu_threads, default_torch_settings, si
 from vmt.engine.engine import make_engine
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
-from vmt.evaluate.probe import Best, make_probe, some, student_of
+from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
 from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.staged import Staged
 from vmt.progress import Progress
@@ -125,7 +125,7 @@ def train(
     bfloat16, why = chosen_precision(config.precision, device, task.source.is_images)
     context = make_context(task, method, state, seed=config.seed, batch_size=config.batch_size, bfloat16=bfloat16)
     engine = make_engine(config.engine, state, context, config.seed, method.iterations, progress.say)
-    log, notes, best = Log(out, config.tensorboard), LoopState(), Best(config.keep_best)
+    log, notes, best = Log(out, config.tensorboard), LoopState(), BestModel(config.keep_best)
     if out is not None and resume and (found := load_latest(out / CHECKPOINTS)):
         tensors, saved, said = found
         state.restore_(engine.take_from(best.take_from(tensors)))
@@ -137,8 +137,10 @@ def train(
     for sentence in never_refreshed(method):
         progress.say(sentence)
     # An unlabelled target is watched through some of the samples it is trained on.
-    target_seen = some(task.target_test or some(task.target.without_labels(), WATCHED), config.evaluate_samples)
-    source_seen = task.source_test and some(task.source_test, config.evaluate_samples)
+    target_seen = subsample(
+        task.target_test or subsample(task.target.without_labels(), WATCHED), config.evaluate_samples
+    )
+    source_seen = task.source_test and subsample(task.source_test, config.evaluate_samples)
     probe = make_probe(task, config.validate_samples)
     watch = Watch(method, largest_class(task.source), task.classes)
 
