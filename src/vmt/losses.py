@@ -74,8 +74,9 @@ def discriminator_loss(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     >>> discriminator_loss(source=torch.tensor([[3.0]]), target=torch.tensor([[3.0]]))
     (tensor([0.0243]), tensor([1.5243]))
     """
-    source, target = at_least_float32(source).squeeze(-1), at_least_float32(target).squeeze(-1)
-    return 0.5 * F.softplus(-source), 0.5 * F.softplus(target)
+    of_source = 0.5 * F.softplus(-at_least_float32(source).squeeze(-1))
+    of_target = 0.5 * F.softplus(at_least_float32(target).squeeze(-1))
+    return of_source, of_target
 
 
 def domain_confusion(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
