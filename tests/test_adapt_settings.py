@@ -98,19 +98,19 @@ def test_names_of_the_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "offender"),
     [
-        ({"source": (X, [None, *NAMES[Y[1:]]])}, "sample 0 of the source has no label: add it"),
-        ({"source": (X, [float("nan"), *NAMES[Y[1:]]])}, "sample 0 of the source has no label: add it"),
-        ({"target_test": (X, ["cow", *NAMES[Y[1:]]])}, r"test set has the label 'cow', .* \(ant, bee, dog\): correct"),
-        ({"target_labels": ["cow", *NAMES[Y[1:]]]}, "the target has the label 'cow'"),
-        ({"source": (X, Y), "target_test": (X, NAMES[Y])}, r"the label 'ant', .* \(.*source are numbers\)"),
-        ({"classes": ["ant", "bee"]}, r"the source has the label 'dog'.*ant, bee"),
-        ({"source": (X, ["ant"] * 60)}, "two or more different classes"),
+        ({"source": (X, [None, *NAMES[Y[1:]]])}, "sample 0 of the source"),
+        ({"source": (X, [float("nan"), *NAMES[Y[1:]]])}, "sample 0 of the source"),
+        ({"target_test": (X, ["cow", *NAMES[Y[1:]]])}, "cow"),
+        ({"target_labels": ["cow", *NAMES[Y[1:]]]}, "cow"),
+        ({"source": (X, Y), "target_test": (X, NAMES[Y])}, "ant"),
+        ({"classes": ["ant", "bee"]}, "dog"),
+        ({"source": (X, ["ant"] * 60)}, "classes"),
     ],
 )
-def test_names_that_cannot_be_meant(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_names_that_cannot_be_meant(arguments: dict[str, Any], offender: str) -> None:
+    with pytest.raises(InputError, match=offender):
         vmt.adapt(**{"source": (X, NAMES[Y]), "target": X, "iterations": 2, **arguments, **SHORT})
 
 

@@ -99,7 +99,7 @@ def test_a_module_of_ones_own(moved_blobs: Arrays, tmp_path: Path) -> None:
     assert accuracy is not None
     assert accuracy > 0.85
     model.save(tmp_path / "own.safetensors")
-    with pytest.raises(vmt.InputError, match="network of your own"):
+    with pytest.raises(vmt.InputError, match="--net"):
         vmt.load(tmp_path / "own.safetensors")
     again = vmt.load(tmp_path / "own.safetensors", network=build)
     assert (again.predict(xt) == model.predict(xt)).all()
@@ -126,7 +126,7 @@ def test_a_run_that_failed_says_so_without_a_bar(moved_blobs: Arrays, capsys: py
     guesses = np.random.default_rng(0).integers(0, 2, len(xs))
     method = vmt.methods.source_only(iterations=510)
     config = {"batch_size": 16, "evaluate_every": 510, "progress": False}
-    with pytest.warns(UserWarning, match="at iteration 510 has learned nothing"):
+    with pytest.warns(UserWarning, match="510"):
         vmt.adapt((xs, guesses), xt, method, **config)
     assert capsys.readouterr().err == ""
 
@@ -149,19 +149,19 @@ def test_images_of_the_wrong_range_are_refused_when_predicting() -> None:
     x = random.integers(0, 256, (40, 8, 8), dtype=np.uint8)
     y = np.arange(40) % 2
     model = vmt.adapt((x, y), x, net="tiny", iterations=2, batch_size=8, progress=False)
-    with pytest.raises(vmt.InputError, match="multiply it by 255"):
+    with pytest.raises(vmt.InputError, match="255"):
         model.predict(x / np.float32(255))
     assert model.predict(np.zeros((1, 8, 8), np.float32)).shape == (1,), "a black picture is one as well"
     for shift in (0, 1):
         scaled = x / np.float32(255) * (1 + shift) - shift
         model_of_floats = vmt.adapt((scaled, y), scaled, net="tiny", iterations=2, batch_size=8, progress=False)
         for wrong in (x, x.astype(np.float32), scaled - 1):
-            with pytest.raises(vmt.InputError, match="but this model was trained on"):
+            with pytest.raises(vmt.InputError, match="trained on"):
                 model_of_floats.predict(wrong)
     larger = random.integers(0, 256, (BATCH + 1, 12, 10), dtype=np.uint8)
     resized = model.preprocess.fit(domain(larger, name="larger").x)
     assert (model.predict_proba(larger) == model.predict_proba(resized)).all(), "another size is resized"
-    with pytest.raises(vmt.InputError, match=r"reads images, but the input .* holds vectors"):
+    with pytest.raises(vmt.InputError, match=r"images.*vectors"):
         model.predict(x.reshape(40, 64))
 
 
@@ -202,7 +202,7 @@ def test_whole_numbers_may_be_numpys(tmp_path: Path) -> None:
     same = vmt.adapt((x, y), x, progress=False, seed=1, iterations=3, batch_size=8)
     np.testing.assert_array_equal(model.predict_proba(x), same.predict_proba(x))
     for name in numbers:
-        with pytest.raises(vmt.InputError, match=f"{name} is 'a': give a whole number"):
+        with pytest.raises(vmt.InputError, match=name):
             vmt.adapt((x, y), x, progress=False, **{name: "a"})
 
 

@@ -120,8 +120,8 @@ def test_a_score_that_is_never_there_is_said(moved: Arrays) -> None:
 @pytest.mark.parametrize("name", ["accuracy", True])
 def test_a_bad_name_is_told_the_good_ones(moved: Arrays, name: Any) -> None:
     xs, ys, xt = moved
-    with pytest.raises(vmt.InputError, match="there is no validator") as told:
+    with pytest.raises(vmt.InputError, match="validator") as told:
         clone(ROUGH).set_params(keep_best=name).fit(xs, ys, X_target=xt)
     assert all(known in str(told.value) for known in VALIDATORS)
-    with pytest.raises(vmt.InputError, match="evaluate_every is 0"):
+    with pytest.raises(vmt.InputError, match="evaluate_every"):
         clone(ROUGH).set_params(evaluate_every=0).fit(xs, ys, X_target=xt)

