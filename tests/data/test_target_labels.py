@@ -24,7 +24,7 @@ SHORT = ["--iterations", "4", "--batch-size", "8", "--checkpoint-every", "2", "-
 
 
 def turned(n: int = 120) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Two clusters, side by side in the source and above each other in the target: only labels can tell which is which."""
+    """Two clusters, side by side in the source, above each other in the target: only labels tell which is which."""
     random = np.random.default_rng(0)
     y = np.arange(n) % 2
     x = np.stack([4.0 * y - 2, np.zeros(n)], 1) + 0.3 * random.standard_normal((n, 2))

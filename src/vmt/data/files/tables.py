@@ -1,8 +1,8 @@
 """Tables: CSV files that list pictures with their classes, and CSV or Parquet files of numeric features.
 
 :func:`read_csv` and :func:`read_parquet` read a whole table to train on, and refuse it if a cell is wrong.
-:func:`open_csv` and :func:`open_parquet` give the rows one by one to predict on, and report wrong rows. A CSV file may be
-gzipped.
+:func:`open_csv` and :func:`open_parquet` give the rows one by one to predict on, and report wrong rows. A CSV file may
+be gzipped.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """Unpack published tar archives without trusting them.
 
-``tarfile``'s data filter refuses links out of the folder, devices and paths outside it. This module adds limits on size,
-and unpacks into a temporary folder, so that an archive that is refused leaves nothing behind.
+``tarfile``'s data filter refuses devices, and paths and links that lead out of the folder. This module adds limits on
+the size, and unpacks into a temporary folder, so that an archive that is refused leaves nothing behind.
 """
 
 import tarfile

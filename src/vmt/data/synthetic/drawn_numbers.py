@@ -109,7 +109,7 @@ def _draw_text(atlas: Atlas, labels: Tensor, grid: Tensor, draws: PictureDraws) 
 
 
 def _sample(pictures: Tensor, along: Tensor, across: Tensor) -> Tensor:
-    """The ink (N, 32, 32) in [0, 1] of pictures at positions given in pixels along and in half cells across the line."""
+    """The ink (N, 32, 32) in [0, 1] of pictures at positions in pixels along the line and half cells across it."""
     grid = torch.stack([along * (2 / CELL), across], dim=-1)
     fine = F.grid_sample(pictures.unsqueeze(1).to(torch.float32) / 255, grid, align_corners=False)
     return F.avg_pool2d(fine, SUPERSAMPLING).squeeze(1)
