@@ -55,8 +55,7 @@ def watched(data: Path, net: str) -> tuple[list[str], int]:
         if frame.f_code.co_name == "<module>":
             importing += {"call": 1, "return": -1}.get(event, 0)
         elif event == "call" and not importing and (path := path_of(frame.f_code.co_filename)) is not None:
-            if not entered or entered[-1] != path:
-                entered.append(path)
+            entered.extend([path] * (path not in entered[-1:]))
 
     sys.argv = ["vmt", "train", "mnist-svhn", "--data", str(data), "--out", str(data / "run"), "--net", net]
     sys.argv += ["--batch-size", "8", "--device", "cpu"]

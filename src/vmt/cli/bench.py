@@ -16,10 +16,18 @@ NETS = ("small", "large")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = ABOUT
     add_device(parser)
-    parser.add_argument("--net", choices=NETS, default="small", help="the paper's small or large network")
-    parser.add_argument("--batch-size", type=at_least(2), metavar="N", default=64, help="samples of each domain (64)")
     parser.add_argument(
-        "--engines", nargs="+", choices=ENGINES[1:], metavar="ENGINE", help=f"engines to time: {', '.join(ENGINES[1:])}"
+        "--net", choices=NETS, default="small", help="the paper's small or large network (default: small)"
+    )
+    parser.add_argument(
+        "--batch-size", type=at_least(2), metavar="N", default=64, help="samples per domain in a batch (default: 64)"
+    )
+    parser.add_argument(
+        "--engines",
+        nargs="+",
+        choices=ENGINES[1:],
+        metavar="ENGINE",
+        help=f"engines to time, of {', '.join(ENGINES[1:])}",
     )
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="auto", help="arithmetic inside the networks (default: auto)"
@@ -31,11 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="iterations in a block (default: as many as take a quarter of a second on a GPU; 1 on a CPU)",
     )
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="time on MNIST → SVHN from this folder, not on random images"
+        "--data", type=Path, metavar="DIR", help="use MNIST → SVHN from this folder instead of random images"
     )
     parser.add_argument("--no-baseline", action="store_true", help="leave out the plain implementation")
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="also time other batch sizes and draw the cost per sample here"
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="also time other batch sizes and draw the time per sample to this file",
     )
     parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
     parser.set_defaults(run=run)

@@ -29,8 +29,9 @@ DOWNLOAD = f"""examples:
   vmt data download mnist svhn --data DATA
   vmt data download mnist bsds500 --data DATA  what MNIST-M is built from
 
-Sets: {", ".join(SOURCES)}. Each file is checked against its published checksum; an interrupted download continues
-where it stopped, and existing files are left alone. SVHN and BSDS500 are for non-commercial use.
+Sets: {", ".join(SOURCES)}. Each file is checked against its published
+checksum if there is one; an interrupted download continues where it stopped, and existing files are kept. SVHN and
+BSDS500 are for non-commercial use.
 """
 MNISTM = """examples:
   vmt data build mnistm --data DATA
@@ -44,7 +45,7 @@ SYN = f"""examples:
   vmt data build syn --out small --count 10000 --test-count 1000 --seed 1
 
 Draws numbers with the fonts that ship with matplotlib and writes recreated_train.npz ({SYN_TRAIN:,} pictures) and
-recreated_test.npz ({SYN_TEST:,}). It is a re-creation, not the published set, and every result on it says so.
+recreated_test.npz ({SYN_TEST:,}). It is a re-creation, not the published set, and every result on it is marked as such.
 The number of workers does not change the pictures.
 """
 
@@ -60,18 +61,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_download(actions: Any) -> None:
-    parser = actions.add_parser("download", help="fetch published sets", epilog=DOWNLOAD)
+    parser = actions.add_parser("download", help="download published sets", epilog=DOWNLOAD)
     parser.add_argument("sets", nargs="+", metavar="SET", help=f"any of {', '.join(SOURCES)}")
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data folder to put them under")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data folder to write to")
     add_json(parser)
     parser.set_defaults(run=download, needs_torch=False)
 
 
 def add_mnistm(sets: Any) -> None:
     parser = sets.add_parser("mnistm", help="MNIST-M, from MNIST and BSDS500", epilog=MNISTM)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the folder of mnist and bsds500")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: DATA/mnistm)")
-    parser.add_argument("--seed", type=int, default=0, help="draws photographs and crops (default: 0, everyone's)")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="DIR", help="the data folder, which contains mnist and bsds500"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: DATA/mnistm)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="determines the photographs and crops (default: 0, as for everybody)"
+    )
     add_json(parser)
     parser.set_defaults(run=mnistm)
 
@@ -79,14 +84,14 @@ def add_mnistm(sets: Any) -> None:
 def add_syn(sets: Any) -> None:
     parser = sets.add_parser("syn", help="Synthetic Digits, re-created from fonts", epilog=SYN)
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--data", type=Path, metavar="DIR", help="the data folder; writes to its folder syn")
+    place.add_argument("--data", type=Path, metavar="DIR", help="the data folder; the set is written to its folder syn")
     place.add_argument("--out", type=Path, metavar="DIR", help="the folder to write to")
     for split, flag, default in (("train", "--count", SYN_TRAIN), ("test", "--test-count", SYN_TEST)):
         parser.add_argument(
             flag, type=int, default=default, metavar="N", help=f"pictures in the {split} split (default: {default})"
         )
-    parser.add_argument("--seed", type=int, default=0, help="decides every draw (default: 0)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
+    parser.add_argument("--seed", type=int, default=0, help="determines every random draw (default: 0)")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of processes (default: one per core)")
     parser.add_argument("--fonts", type=Path, metavar="DIR", help="also draw with the fonts under this folder")
     add_json(parser)
     parser.set_defaults(run=syn)

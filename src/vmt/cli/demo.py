@@ -18,8 +18,9 @@ EXAMPLES = """examples:
   vmt demo --seed 1 --out runs/demo-1
   vmt demo --json | tail -1 | python -m json.tool
 
-Digits drawn with fonts are labelled; scanned handwriting is not. Four systems try to read the handwriting, with the
-same network and the same number of iterations. The figures are for handwriting that none of them was trained on.
+The source is digits drawn with fonts, with labels; the target is scanned handwriting, without. Four systems learn to
+read the handwriting, with the same network and the same number of iterations. The accuracies printed at the end are
+for handwriting that none of them was trained on.
 """
 PAGE = "report.html"
 LABELS = {"source_only": "source only", "vmt": "VMT, then DIRT-T", "target_only": "trained on target labels"}
@@ -27,8 +28,10 @@ LABELS = {"source_only": "source only", "vmt": "VMT, then DIRT-T", "target_only"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where to write (default: runs/demo)")
-    parser.add_argument("--seed", type=int, default=0, help="determines initial weights and every draw (default: 0)")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder to write to (default: runs/demo)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="determines the initial weights and every random draw (default: 0)"
+    )
     add_device(parser)
     parser.add_argument("--iterations", type=int, help="iterations of VMT (default: those of the task's recipe)")
     add_json(parser)

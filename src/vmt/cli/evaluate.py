@@ -21,8 +21,8 @@ EXAMPLES = """examples:
   vmt evaluate model.safetensors --test table.csv --label species
   vmt evaluate runs/m2s --test labelled.npz
 
---test takes what vmt train takes as a source: folders, lists of pictures, tables, an .npz with x and y. Samples whose
-label is not known (an empty cell, -1, a subfolder "unlabelled") are left out.
+--test accepts the same files as vmt train --source: folders, lists of pictures, tables, an .npz with x and y. Samples
+whose label is unknown (an empty cell, -1, a subfolder "unlabelled") are left out.
 """
 
 
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="a run's folder or a saved model")
     parser.add_argument("--test", metavar="PATH", help="labelled samples (default: the target test set of the run)")
     parser.add_argument(
-        "--label", metavar="COLUMN", help="column of a table with the classes (default: the run's, or label)"
+        "--label", metavar="COLUMN", help="column of a table that holds the classes (default: the run's, or label)"
     )
-    parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
+    parser.add_argument("--data", help="folder of the task's files, if it has moved since the run")
     add_net(parser)
     add_device(parser)
     add_json(parser)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   vmt export runs/mine                                    writes runs/mine/model.onnx
   vmt export runs/mine --format pt2 --out mine.pt2        for torch.export.load
-  vmt export runs/mine --check folder/                    compares on pictures that you choose
-  vmt export model.safetensors --check images.npz         on the array x of a file
-  vmt export runs/table --check table.csv                 on the rows of a table
+  vmt export runs/mine --check folder/                    compare on pictures that you choose
+  vmt export model.safetensors --check images.npz         compare on the array x of a file
+  vmt export runs/table --check table.csv                 compare on the rows of a table
   vmt predict runs/mine/model.onnx picture.png            try it here; elsewhere, onnxruntime alone is enough
 
 The file takes samples as they are stored (images as bytes, N×H×W×C, any size; vectors as float32, N×F), preprocesses
-them itself and gives the probability of each class. Class names and a description of the input are in its metadata. It
-is written only if its probabilities equal the model's within 1e-4 on up to 1,000 samples of the run's target, or on the
+them and returns the probability of each class. Class names and a description of the input are in its metadata. It is
+written only if its probabilities equal the model's within 1e-4 on up to 1,000 samples of the run's target, or on the
 first 1,000 of --check, which are read as vmt predict reads them; samples that cannot be read are named and left out.
 """
 
@@ -38,8 +38,12 @@ first 1,000 of --check, which are read as vmt predict reads them; samples that c
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("model", type=Path, help="a run's folder or a saved model")
-    parser.add_argument("--format", choices=FORMATS, help=f"default: as --out is named, or {ONNX}")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="default: model.FORMAT beside the saved model")
+    parser.add_argument(
+        "--format", choices=FORMATS, help=f"format of the file (default: by the name of --out, or {ONNX})"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="file to write (default: model.FORMAT beside the saved model)"
+    )
     parser.add_argument(
         "--check",
         metavar="PATH",

@@ -23,23 +23,23 @@ from vmt.errors import InputError, message_of_gpu_error, message_of_os_error, pe
 from vmt.progress import STDERR
 
 EXAMPLES = """examples:
-  vmt demo                                    see it work: a small real task, a few minutes on a CPU
+  vmt demo                                    see VMT work on a small real task, a few minutes on a CPU
   vmt train mnist-svhn --data DATA --dirt-t   the paper's recipe for MNIST → SVHN
   vmt train --source a.npz --target b.npz     your own data
   vmt report RUN -o report.html               a page that shows whether it worked
-  vmt select RUN RUN                          which run, when there are no target labels?
+  vmt select RUN RUN                          rank runs without target labels
   vmt predict RUN picture.png                 classes and probabilities as CSV
   vmt export RUN                              one file for other programs, in ONNX
 """
 # What each command does. Its options and its code are in a module of the same name, or the one named below.
 COMMANDS = {
-    "demo": "see it work: a small real task, a few minutes on a CPU",
+    "demo": "see VMT work on a small real task, a few minutes on a CPU",
     "train": "train a method on a task or on your own data",
     "select": "rank runs without target labels",
-    "report": "one page that shows whether a run worked",
-    "evaluate": "accuracy of a trained model",
-    "predict": "classes and probabilities of pictures, arrays and tables",
-    "export": "a trained model as an ONNX or .pt2 file",
+    "report": "write a page that shows whether a run worked",
+    "evaluate": "measure the accuracy of a trained model",
+    "predict": "predict classes and probabilities for pictures, arrays and tables",
+    "export": "write a trained model as an ONNX or .pt2 file",
     "data": "download or build the benchmark sets",
     "paper": "rebuild the tables and figures of the paper",
     "bench": "time an iteration of a plain implementation and of each engine",

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from vmt.data.task import Task
 
 EXAMPLES = """examples:
-  vmt paper list                                        the tables; vmt paper list TABLE: its runs and their state
+  vmt paper list                                        list the tables; with a table, its runs and their state
   vmt paper run evaluation --data DATA --budget 30      fill the table for half an hour; the same command continues
-  vmt paper run priority --data DATA --phases 1         what matters most of all tables, first without DIRT-T
+  vmt paper run priority --data DATA --phases 1         the most important runs of all tables, without DIRT-T
   vmt paper run all --only '*vada*' --seeds 2,3 --data DATA
   vmt paper run ten-runs --data DATA --at-once 3        three runs at a time on one GPU, under NVIDIA's MPS
-  vmt paper show evaluation                             ours beside the paper's; vmt paper show all --json
-  vmt paper figure tsne --data DATA                     from the models of the runs above
+  vmt paper show evaluation                             our numbers beside the paper's
+  vmt paper figure tsne --data DATA                     draw a figure from the models of these runs
 
-A run that is finished is never run again; one that was interrupted continues with the settings it began
-with. Results are small files that hold recipe, seed, commit, hardware, the curve and the accuracy.
+A finished run is never repeated; an interrupted run is resumed with the settings that it was started with. Results are
+small files with the recipe, seed, commit, hardware, curve and accuracy of a run.
 """
 
 GET_DATA = "vmt data download mnist svhn --data DATA fetches the sets of most of them"
@@ -39,19 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     names = ", ".join([*TABLES, "all"])
 
-    listing = actions.add_parser("list", help="the tables, or the runs of one and their state")
+    listing = actions.add_parser("list", help="list the tables, or the runs of a table and their state")
     listing.add_argument("table", nargs="?", help=f"one of {names}")
     add_places(listing)
     listing.set_defaults(run=list_tables, needs_torch=False)
 
-    running = actions.add_parser("run", help="fill a table")
+    running = actions.add_parser("run", help="run what a table needs")
     running.add_argument("table", nargs="?", help=f"one of {names}")
     running.add_argument("--data", help="folder of the official files")
     running.add_argument(
-        "--budget", type=float, metavar="MINUTES", help="stop after this long; the same command continues"
+        "--budget", type=float, metavar="MINUTES", help="stop after this many minutes; the same command continues"
     )
-    running.add_argument("--only", metavar="PATTERN", help="only rows or runs whose name fits, for example '*vada*'")
-    running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="these seeds in place of the table's")
+    running.add_argument("--only", metavar="PATTERN", help="only rows or runs whose name matches, for example '*vada*'")
+    running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="seeds to use instead of the table's")
     running.add_argument("--phases", type=int, metavar="N", help="only the first N phases: 1 leaves DIRT-T for later")
     add_device(running)
     running.add_argument(
@@ -65,13 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="runs at a time; on one GPU it pays under NVIDIA's MPS (default: 1)",
+        help="runs at a time; on one GPU this is faster under NVIDIA's MPS (default: 1)",
     )
     running.add_argument("--json", action="store_true", help="print the table as JSON")
     add_places(running)
     running.set_defaults(run=run_table)
 
-    showing = actions.add_parser("show", help="ours beside the paper's")
+    showing = actions.add_parser("show", help="show our numbers beside the paper's")
     showing.add_argument("table", nargs="?", help=f"one of {names}")
     showing.add_argument("--json", action="store_true", help="print as JSON")
     add_places(showing)
@@ -80,15 +80,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_places(add_figure(actions))
 
     paging = actions.add_parser("pages", help="write a page of documentation per table")
-    paging.add_argument("--out", type=Path, default=Path("docs/paper"), help="their folder (default: docs/paper)")
-    paging.add_argument("--check", action="store_true", help="only say which pages are not as they should be")
+    paging.add_argument("--out", type=Path, default=Path("docs/paper"), help="folder to write to (default: docs/paper)")
+    paging.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
     add_places(paging)
     paging.set_defaults(run=write_pages)
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results", type=Path, default=Path("results"), help="result files (default: results)")
-    parser.add_argument("--runs", type=Path, default=Path("runs/paper"), help="run folders (default: runs/paper)")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of the result files (default: results)"
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs/paper"), help="folder of the runs (default: runs/paper)"
+    )
 
 
 def numbers(text: str) -> list[int]:
@@ -103,24 +107,29 @@ def add_figure(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         "figure",
         help="draw a figure of the paper",
-        description="The last hidden layer of four systems (tsne), gradient norms in between samples of VADA and VMT, "
-        "or the accuracy over time of VAT and VMT. The first two need the runs' models and --data, the third results.",
+        description="Draw the last hidden layer of four systems (tsne), the gradient norms of VADA and VMT between "
+        "samples, or the accuracy of VAT and VMT over time. The first two need the models of the runs and --data, the "
+        "third needs their results.",
     )
-    parser.add_argument("figure", choices=tuple(FIGURES), help="which one")
+    parser.add_argument("figure", choices=tuple(FIGURES), help="the figure")
     parser.add_argument("--data", help="folder of the official files")
-    parser.add_argument("--out", type=Path, help="its file; a .svg (or .pdf) and a .png (default: figures/FIGURE.svg)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="file to write, a .svg or .pdf; a .png is written beside it (default: figures/FIGURE.svg)",
+    )
     parser.add_argument(
         "--samples",
         type=int,
         metavar="N",
-        help="test samples of a domain, or pairs; 0 takes all (default: what is done in minutes)",
+        help="number of test samples of a domain, or of pairs; 0 takes all (default: as many as take a few minutes)",
     )
     parser.add_argument("--seed", type=int, default=0, help="the seed of the runs (default: 0)")
     parser.add_argument(
         "--instance-norm",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="which runs (default: without for tsne, as in the paper, and with for gradient-norms)",
+        help="use the runs with instance norm (default: no for tsne, as in the paper, and yes for gradient-norms)",
     )
     add_device(parser)
     parser.set_defaults(run=draw_figure)
@@ -204,7 +213,7 @@ def write_pages(arguments: argparse.Namespace) -> int:
         name: text for name, text in made.items() if not (out / name).is_file() or (out / name).read_text() != text
     }
     if arguments.check and stale:
-        raise InputError(f"{', '.join(stale)} in {out} differ from the results: vmt paper pages writes them again.")
+        raise InputError(f"{', '.join(stale)} in {out} differ from the results: write them again with vmt paper pages.")
     with explain_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     for name, text in stale.items():

@@ -27,10 +27,10 @@ EXAMPLES = """examples:
   vmt predict runs/mine picture.png photo.jpg             classes and probabilities as CSV
   vmt predict runs/mine folder/ --out predictions.csv     every picture and NumPy file below a folder
   vmt predict runs/mine images.npz --out predictions.jsonl
-  vmt predict model.onnx list.csv                         pictures that a CSV lists, by a file of vmt export
+  vmt predict model.onnx list.csv                         pictures listed in a CSV, with an exported model
   vmt predict model.safetensors table.csv                 the rows of a table
   find . -name '*.jpg' | vmt predict runs/mine - | head   paths on standard input, one per line
-  cut -d, -f2-9 big.csv | vmt predict runs/table -        for a model of vectors, also the rows of a CSV
+  cut -d, -f2-9 big.csv | vmt predict runs/table -        rows on standard input, for a model of vectors
 
 A picture is one sample; an .npz file (key x), an .npy file and a table hold many. Files are read a batch at a time, so
 their number and size do not matter. Samples that cannot be read are named and left out; the command stops when
@@ -46,11 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="pictures, folders, lists of pictures (.csv), tables (.csv, .tsv, those as .gz, .parquet), .npz or .npy "
-        "files; - for stdin",
+        help="pictures, folders, lists of pictures (.csv), tables (.csv, .tsv, .csv.gz, .tsv.gz, .parquet), .npz or "
+        ".npy files; - for stdin",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of to stdout")
-    parser.add_argument("--format", choices=tuple(WRITERS), help="default: as --out is named, or csv")
+    parser.add_argument(
+        "--format", choices=tuple(WRITERS), help="format of the output (default: by the name of --out, or csv)"
+    )
     parser.add_argument("--label", metavar="COLUMN", help="column of a table that is not a feature (default: label)")
     parser.add_argument(
         "--max-unreadable",

@@ -13,10 +13,10 @@ EXAMPLES = """examples:
   vmt report runs/m2s                                 one run, to report.html
   vmt report runs/demo -o demo.html                   all runs in a folder, side by side
   vmt report runs/lower runs/mine-0 runs/mine-1       with a source_only run among them: did adaptation help?
-  vmt report runs/m2s --data DATA --map pca           the data have moved; a quicker map
+  vmt report runs/m2s --data DATA --map pca           with data that have moved, and a faster projection
 
-The page is one file that loads nothing: open it in any browser, offline, or send it to somebody. It holds small copies
-of some of the samples. Nothing in the run folders is changed.
+The page is one file that loads nothing else: open it in any browser, offline, or send it to somebody. It contains small
+copies of some of the samples. Nothing in the run folders is changed.
 """
 
 
@@ -26,19 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("report.html"), help="the page to write (default: report.html)"
     )
-    parser.add_argument("--data", help="folder of the task's files, if it is no longer where the run found it")
+    parser.add_argument("--data", help="folder of the task's files, if it has moved since the run")
     parser.add_argument(
-        "--map", choices=("tsne", "pca", "none"), default="tsne", help="how features are projected to a plane"
+        "--map",
+        choices=("tsne", "pca", "none"),
+        default="tsne",
+        help="how features are projected to two dimensions (default: tsne)",
     )
     parser.add_argument(
-        "--samples", type=int, default=10_000, metavar="N", help="target samples to look at (default: 10000)"
+        "--samples", type=int, default=10_000, metavar="N", help="number of target samples to use (default: 10000)"
     )
     parser.add_argument(
         "--net",
         metavar="NAME",
         action="append",
         default=[],
-        help="package.module:function, for runs with a network of your own; may be given several times",
+        help="package.module:function, for runs with your own network; may be given several times",
     )
     add_device(parser)
     add_json(parser)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   vmt select runs/a runs/b runs/c          rank three runs without target labels
   vmt select runs                          all runs in a folder
-  vmt select runs --by mixval --all        by another validator, with all the others
-  vmt select runs/a --history              how the validators moved during one run
+  vmt select runs --by mixval --all        rank by another validator, and show all of them
+  vmt select runs/a --history              how the scores changed during one run
   vmt select runs --json
 
 Validators (higher is better for all; docs/choosing.md explains them):
@@ -32,7 +32,9 @@ GAP = "  "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder, or a folder of runs")
-    parser.add_argument("--by", metavar="VALIDATOR", default=DEFAULT, help=f"what to rank by (default: {DEFAULT})")
+    parser.add_argument(
+        "--by", metavar="VALIDATOR", default=DEFAULT, help=f"the validator to rank by (default: {DEFAULT})"
+    )
     parser.add_argument("--all", action="store_true", help="show every validator, and how well they agree")
     parser.add_argument("--history", action="store_true", help="show every evaluation of every run")
     parser.add_argument("--json", action="store_true", help="print as JSON")

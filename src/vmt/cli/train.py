@@ -15,7 +15,7 @@ from vmt.errors import InputError
 from vmt.methods.settings import DEFAULT_METHOD, METHODS, DirtTSettings, Settings
 from vmt.nets.registry import NETS
 from vmt.progress import STDOUT, Progress
-from vmt.runs.spec import DataSpec
+from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
 
 if TYPE_CHECKING:
@@ -30,13 +30,15 @@ EXAMPLES = """examples:
   vmt train --source labelled/ --target unlabelled/       folders of pictures, one subfolder per class
   vmt train --source a.npz --target b.npz --iterations 5000
   vmt train --source a/ --target b/ --net mine.nets:make  your own network: make(classes=…, shape=…)
-  vmt train --resume runs/m2s                             continue an interrupted run, to the same result
+  vmt train --resume runs/m2s                             resume an interrupted run, with the same result
 
 DATA holds the official files, for example mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat; see vmt data --help.
-Your own data: a folder of pictures, a .csv of paths and labels, a table of numbers with a column of labels (.csv, .tsv,
-these as .gz, .parquet), an .npz with x and, for the source, y, or an .npy. The target needs no labels.
+Your own data can be a folder of pictures, a .csv of paths and labels, a table of numbers with a column of labels (.csv,
+.tsv, .csv.gz, .tsv.gz, .parquet), an .npz with x and, for the source, y, or an .npy. The target needs no labels.
 """
-DEFAULTS = "defaults come from the task's recipe; on your own data they are chosen by the kind of samples, and printed"
+DEFAULTS = (
+    "the defaults are those of the task's recipe; for your own data they are chosen by the kind of samples and printed"
+)
 METHOD = [*names_of(Settings, DirtTSettings), "method", "net", "instance_norm"]
 
 
@@ -65,9 +67,11 @@ def add_data(group: argparse._ArgumentGroup) -> None:
         help="also train on the known labels of the target, with this weight (default: 1); without this option they "
         "are only used to measure the accuracy",
     )
-    group.add_argument("--no-cache", action="store_true", help="neither use nor keep decoded pictures")
+    group.add_argument("--no-cache", action="store_true", help="neither use nor write the cache of decoded pictures")
     group.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/TASK-METHOD-SEED)")
-    group.add_argument("--resume", metavar="RUN", type=Path, help="continue this run with the settings that it has")
+    group.add_argument(
+        "--resume", metavar="RUN", type=Path, help="resume this run, with the settings that it was started with"
+    )
     add_json(group)
 
 
@@ -110,7 +114,6 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec, check_free
     from vmt.runs.recipes import recipe_for
-    from vmt.runs.spec import load_data
 
     data = DataSpec(**given(arguments, names_of(DataSpec)))
     data.check()
@@ -131,7 +134,6 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     from vmt.model import check_trusted
     from vmt.nets.factory import NetSpec
     from vmt.runs.folder import AS_A_VALUE, check_same_settings, read_run
-    from vmt.runs.spec import load_data
 
     if arguments.out is not None:
         raise InputError("--out names a new run and --resume an old one: give one of them.")

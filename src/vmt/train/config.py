@@ -41,7 +41,7 @@ class Config:
     """Evaluate on at most this many held-out samples of each domain; 0 takes all of them."""
 
     validate_samples: int = 1000
-    """How many target samples, without labels, and source samples the validators look at; 0 turns validators off."""
+    """How many target samples, without labels, and source samples the validators score; 0 turns them off."""
 
     keep_best: str = ""
     """Also keep the best model by this validator, for example ami_source; see docs/choosing.md."""
