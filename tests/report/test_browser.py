@@ -1,6 +1,6 @@
-"""The report in a browser: Chromium without a head, offline.
+"""The report in a headless browser, offline.
 
-``make test`` installs Debian's ``chromium`` where it may. VMT_BROWSER=required makes a missing browser a failure.
+``make test`` installs Debian's ``chromium`` if it can. VMT_BROWSER=required makes a missing browser a failure.
 """
 
 import os
@@ -50,25 +50,25 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 class Opened:
-    """A page with what it did that it should not."""
+    """An open page that records its requests and its complaints."""
 
     def __init__(self, browser: Any, path: Path, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": WIDE, **options})
         self.context.set_offline(True)
         self.page = self.context.new_page()
         self.page.set_default_timeout(5000)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.complaints: list[str] = []
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.address = path.as_uri()
         self.page.goto(self.address)
 
     def check(self) -> None:
-        """Whatever was done on the page: no complaint in the console, and nothing asked of any network."""
+        """Check that the page has written nothing to the console and requested nothing from a network."""
         assert self.complaints == []
-        assert [url for url in self.asked if url != self.address and not url.startswith("data:")] == []
+        assert [url for url in self.requests if url != self.address and not url.startswith("data:")] == []
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def opened(browser: Any, pages: dict[str, Path]) -> Iterator[Opened]:
 
 @pytest.fixture
 def page(opened: Opened) -> Iterator[Any]:
-    """The page of the two runs, as it is when opened."""
+    """The page of the two runs, newly opened."""
     opened.page.reload()
     yield opened.page
     opened.check()
@@ -90,7 +90,7 @@ def texts(page: Any, selector: str) -> list[str]:
     return [text.strip() for text in page.locator(selector).all_inner_texts()]
 
 
-def test_it_renders(page: Any) -> None:
+def test_the_page_renders(page: Any) -> None:
     assert page.locator("h1").count() == 1
     assert len(texts(page, "#sign-list li")) >= 3
     assert page.locator("#curve-groups svg path.line").count() > 10
@@ -158,12 +158,12 @@ def test_the_map_is_read_by_pointer_keys_and_colours(page: Any) -> None:
     page.keyboard.press("ArrowRight")
     first = panel.inner_text()
     assert "predicted" in first
-    assert "% sure" in first
+    assert "confidence" in first
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert panel.inner_text() != first
     assert panel.locator("canvas.thumbnail").count() == 1
-    # By pointer: where the data say that a target sample lies.
+    # Point at the place that the data give for a target sample.
     place = page.evaluate("DATA.runs[state.run].map.at(-1)")
     box = canvas.bounding_box()
     x, y = (14 + share * (box["width"] - 28) for share in place)
@@ -195,7 +195,7 @@ def test_samples_are_ordered_and_filtered(page: Any) -> None:
     assert {card.get_attribute("data-predicted") for card in page.locator(".sample").all()} <= {"2"}
 
 
-def test_dark_by_wish_and_by_button(browser: Any, pages: dict[str, Path], page: Any) -> None:
+def test_dark_mode_by_preference_and_by_button(browser: Any, pages: dict[str, Path], page: Any) -> None:
     def ground(of: Any) -> str:
         return str(of.evaluate("getComputedStyle(document.body).backgroundColor"))
 
@@ -216,7 +216,7 @@ def test_dark_by_wish_and_by_button(browser: Any, pages: dict[str, Path], page: 
 
 
 @pytest.mark.parametrize("name", ["pictures", "vectors"])
-def test_a_phone(browser: Any, pages: dict[str, Path], name: str) -> None:
+def test_the_page_on_a_phone(browser: Any, pages: dict[str, Path], name: str) -> None:
     phone = Opened(browser, pages[name], viewport=PHONE, has_touch=True, is_mobile=True, device_scale_factor=2)
     page = phone.page
     page.evaluate("document.querySelectorAll('details').forEach((box) => { box.open = true; })")
@@ -227,7 +227,7 @@ def test_a_phone(browser: Any, pages: dict[str, Path], name: str) -> None:
     place, box = page.evaluate("DATA.runs[state.run].map[0]"), canvas.bounding_box()
     x, y = (14 + share * (box["width"] - 28) for share in place)
     canvas.tap(position={"x": x, "y": y})
-    assert "% sure" in page.locator(".panel").inner_text()
+    assert "confidence" in page.locator(".panel").inner_text()
     small = page.evaluate(
         "[...document.querySelectorAll('button, select, .segments label')]"
         ".filter(e => e.offsetHeight && e.offsetHeight < 36).length"
@@ -249,13 +249,13 @@ def test_vectors_without_labels(browser: Any, pages: dict[str, Path]) -> None:
     assert page.locator("details.group[data-group=scores]").get_attribute("open") is not None
     page.locator("canvas.points").focus()
     page.keyboard.press("ArrowRight")
-    assert "% sure" in page.locator(".panel").inner_text()
+    assert "confidence" in page.locator(".panel").inner_text()
     found.check()
     found.context.close()
 
 
-def test_it_can_be_used_without_seeing_it(page: Any) -> None:
-    """Landmarks, one order of headings, names for every control and picture, no identifier twice."""
+def test_the_page_is_accessible(page: Any) -> None:
+    """It has landmarks, headings in order, a name for every control and image, and unique identifiers."""
     for landmark in ("banner", "main", "navigation", "contentinfo"):
         assert page.get_by_role(landmark).count() == 1, landmark
     levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map(h => Number(h.tagName[1]))")

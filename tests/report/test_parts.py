@@ -1,4 +1,4 @@
-"""The parts of a report: intervals, curves, samples, maps, colours."""
+"""Parts of a report: intervals, curves, samples, maps, colours."""
 
 import re
 
@@ -9,9 +9,8 @@ import torch
 from vmt.data import Preprocess
 from vmt.report.curves import charts_for, curves_of, thinned
 from vmt.report.page import asset
-from vmt.report.pictures import drawn, sheet_of
-from vmt.report.predictions import flat_map, mixing
-from vmt.report.study import confusion_of
+from vmt.report.samples import confusion, draw_rows, mixing, project
+from vmt.report.thumbnails import make_sheet
 from vmt.report.verdict import difference, wilson
 
 
@@ -52,20 +51,20 @@ def test_long_curves_are_thinned_to_means() -> None:
     assert steps == sorted(steps)
 
 
-def test_samples_are_drawn_out_of_step_with_the_file() -> None:
-    """A file that goes through its classes in turn must not lose one of them to the stride."""
-    chosen = drawn(350, 500)
+def test_samples_are_drawn_at_random() -> None:
+    """Evenly spaced samples of a file that repeats its classes in turn could miss some of them."""
+    chosen = draw_rows(500, 350)
     assert len(set(chosen.tolist())) == 350
     assert min(np.bincount(chosen % 10)) > 20
-    assert chosen.tolist() == drawn(350, 500).tolist()
-    assert drawn(10, 4).tolist() == [0, 1, 2, 3]
+    assert chosen.tolist() == draw_rows(500, 350).tolist()
+    assert draw_rows(4, 10).tolist() == [0, 1, 2, 3]
 
 
-def test_many_classes_have_no_matrix_but_their_mistakes() -> None:
+def test_many_classes_have_a_list_of_mistakes_and_no_matrix() -> None:
     labels = np.repeat(np.arange(50), 4)
     predicted = labels.copy()
     predicted[:3] = 7
-    found = confusion_of(labels, predicted, 50)
+    found = confusion(labels, predicted, 50)
     assert found["matrix"] is None
     assert found["largest"] == [[0, 7, 3, 4]]
 
@@ -73,28 +72,27 @@ def test_many_classes_have_no_matrix_but_their_mistakes() -> None:
 def test_sheets_fit_the_budget() -> None:
     x = torch.randint(0, 256, (400, 3, 96, 64), dtype=torch.uint8)
     preprocess = Preprocess(3, (96, 64), (1 / 127.5,), (-1.0,))
-    sheet = sheet_of([(x, preprocess)], 400_000)
+    sheet = make_sheet([x], preprocess, 400_000)
     assert len(sheet.uri) <= 400_000
     assert sheet.tile < 96
-    small = sheet_of(
-        [(torch.full((3, 1, 8, 8), 255, dtype=torch.uint8), Preprocess(1, (8, 8), (1 / 127.5,), (-1.0,)))], 9999
-    )
+    white = torch.full((3, 1, 8, 8), 255, dtype=torch.uint8)
+    small = make_sheet([white], Preprocess(1, (8, 8), (1 / 127.5,), (-1.0,)), 9999)
     assert small.tile == 8
-    assert small.uri.startswith("data:image/png"), "small pictures stay as they are"
+    assert small.uri.startswith("data:image/png"), "small images are not scaled"
 
 
 def test_maps() -> None:
     random = np.random.default_rng(0)
     near, far = random.normal(size=(60, 5)).astype(np.float32), random.normal(size=(60, 5)).astype(np.float32) + 50
     for how in ("pca", "tsne"):
-        points, name = flat_map(np.concatenate([near, far]), how)
+        points, name = project(np.concatenate([near, far]), how)
         assert points is not None
         assert points.min() >= 0
         assert points.max() <= 1
         gap = np.linalg.norm(points[:60].mean(0) - points[60:].mean(0))
         assert gap > 2 * points[:60].std(), (how, name)
-    assert flat_map(np.ones((40, 5), np.float32), "tsne")[0] is None
-    assert flat_map(random.normal(size=(40, 1)).astype(np.float32), "pca")[0] is not None
+    assert project(np.ones((40, 5), np.float32), "tsne")[0] is None
+    assert project(random.normal(size=(40, 1)).astype(np.float32), "pca")[0] is not None
     assert mixing(near, far) == 0
     assert mixing(near, random.normal(size=(90, 5)).astype(np.float32)) == pytest.approx(0.5, abs=0.12)
 

@@ -1,4 +1,4 @@
-"""What ``vmt report`` says of runs: the verdict, the signs, the state of each."""
+"""What ``vmt report`` says about runs: the verdict, the signs, the state of each."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,10 @@ from vmt.report.verdict import without_labels
 @pytest.mark.parametrize(
     ("lower", "mine", "words", "tone"),
     [
-        (0.7, 0.9, "Yes: adaptation helped", "good"),
-        (0.9, 0.7, "No: adaptation made it worse", "bad"),
-        (0.80, 0.82, "Cannot tell", "watch"),
-        (0.30, 0.34, "no better than guessing", "bad"),
+        (0.7, 0.9, "Yes", "good"),
+        (0.9, 0.7, "worse", "bad"),
+        (0.80, 0.82, "Uncertain", "watch"),
+        (0.30, 0.34, "guessing", "bad"),
     ],
 )
 def test_the_verdict(tmp_path: Path, lower: float, mine: float, words: str, tone: str) -> None:
@@ -35,49 +35,51 @@ def test_the_verdict(tmp_path: Path, lower: float, mine: float, words: str, tone
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "headline"),
+    ("accuracies", "parts"),
     [
-        ((0.82, 0.97), "Of 2 runs, 1 helped, 1 is unsure."),
-        ((0.82, 0.81, 0.2), "Of 3 runs, 2 are unsure, 1 failed."),
-        ((None, None), "Of 2 runs, 2 have nothing to be compared with."),
-        ((0.97, None), "Of 2 runs, 1 helped, 1 has nothing to be compared with."),
+        ((0.82, 0.97), ["2 runs", "1 helped", "1 is"]),
+        ((0.82, 0.81, 0.2), ["3 runs", "2 are", "1 failed"]),
+        ((None, None), ["2 runs", "2 have"]),
+        ((0.97, None), ["2 runs", "1 helped", "1 has"]),
     ],
 )
-def test_the_headline_of_several_runs(tmp_path: Path, accuracies: tuple[float | None, ...], headline: str) -> None:
+def test_the_headline_of_several_runs(tmp_path: Path, accuracies: tuple[float | None, ...], parts: list[str]) -> None:
     fabricate(tmp_path / "runs" / "lower", "source_only", 0.8)
     for i, accuracy in enumerate(accuracies):
         fabricate(tmp_path / "runs" / str(i), accuracy=accuracy, lambda_t=float(i))
-    assert report(tmp_path / "r.html", tmp_path / "runs")[1]["verdict"]["headline"] == headline
+    headline = report(tmp_path / "r.html", tmp_path / "runs")[1]["verdict"]["headline"]
+    assert all(part in headline for part in parts)
 
 
 @pytest.mark.parametrize(
     ("mine", "words"),
     [
-        (0.85, "That is 50\u00a0% of the way to a model trained on target labels (90.0\u00a0%)."),
-        (0.94, "That is more than a model trained on target labels has (90.0\u00a0%)."),
+        (0.85, "50\u00a0% of the way"),
+        (0.94, "more than a model trained on target labels"),
     ],
 )
 def test_the_way_to_the_upper_bound(tmp_path: Path, mine: float, words: str) -> None:
     for method, accuracy in (("source_only", 0.8), ("vmt", mine), ("target_only", 0.9)):
         fabricate(tmp_path / "runs" / method, method, accuracy)
-    assert words in report(tmp_path / "r.html", tmp_path / "runs")[1]["verdict"]["sentences"]
+    sentences = report(tmp_path / "r.html", tmp_path / "runs")[1]["verdict"]["sentences"]
+    assert any(words in sentence and "90.0\u00a0%" in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize(
     ("signs", "words"),
     [
-        (["good"], "No sign is alarming: see"),
-        (["bad", "good"], "Of the signs 1 is alarming: see"),
-        (["bad", "bad", "watch"], "Of the signs 2 are alarming and 1 is worth a look: see"),
+        (["good"], "No sign is bad"),
+        (["bad", "good"], "1 is bad"),
+        (["bad", "bad", "watch"], "2 are bad and 1 is worth watching"),
     ],
 )
-def test_signs_are_counted_in_words(signs: list[str], words: str) -> None:
+def test_the_signs_are_counted(signs: list[str], words: str) -> None:
     assert words in without_labels([Sign(level, "") for level in signs])[0]
 
 
 def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) -> None:
     alone = report(tmp_path / "r.html", fabricate(tmp_path / "alone"))[1]["verdict"]
-    assert "nothing to compare with" in alone["headline"]
+    assert alone["tone"] == "unknown"
     assert any("--method source_only" in sentence for sentence in alone["sentences"])
     for seed, accuracy in enumerate((0.8, 0.9)):
         fabricate(tmp_path / "seeds" / str(seed), accuracy=accuracy, seed=seed)
@@ -85,14 +87,14 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
     assert any("85.0 ± 7.1 %" in sentence for sentence in said)
     fabricate(tmp_path / "seeds" / "other", accuracy=0.3, seed=2, lambda_t=7.0)
     again = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
-    assert any("85.0 ± 7.1 % on the target (mean and standard deviation of 2 seeds)" in sentence for sentence in again)
+    assert any("85.0 ± 7.1 %" in sentence and "2 seeds" in sentence for sentence in again)
     told = {"collapsed": "at iteration 200 collapsed: everything is class 0."}
     page, data = report(tmp_path / "r.html", fabricate(tmp_path / "bad", summary=told, share=(1.0, 0.0, 0.0)))
     assert "collapsed" in data["verdict"]["headline"]
     assert data["verdict"]["tone"] == "bad"
     assert 'class="status collapsed"' in page
     assert data["runs"][0]["signs"][0]["level"] == "bad"
-    # The watch sees it in the log of a run that was killed, too.
+    # The collapse of a run that was killed is found in its log.
     killed = report(tmp_path / "r.html", fabricate(tmp_path / "k", share=(0.99, 0.01, 0.0), finished=False))[1]
     assert killed["runs"][0]["status"]["kind"] == "collapsed"
     for dirt_t, kind in ((False, "collapsed"), (True, "unfinished")):  # DIRT-T does not see the source
@@ -107,7 +109,7 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
     ("then", "kind"), [({"dirt_t": True}, "collapsed"), ({}, "unfinished")], ids=["DIRT-T", "the same phase"]
 )
 def test_a_collapse_that_a_phase_ended_with_is_seen_in_the_log(tmp_path: Path, then: dict[str, Any], kind: str) -> None:
-    """DIRT-T, without the source, spreads predictions and mends nothing; a look further on in the same phase does."""
+    """A later evaluation of the same phase may show that a collapse is over; one of DIRT-T, without the source, not."""
     run = fabricate(tmp_path / "run", finished=False, **then)
     records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     records[1]["target"]["predicted_share"] = [0.0, 0.99, 0.01]
@@ -117,7 +119,9 @@ def test_a_collapse_that_a_phase_ended_with_is_seen_in_the_log(tmp_path: Path, t
     assert ("At iteration 100 collapsed: 99% of the target" in status["text"]) == (kind == "collapsed")
 
 
-def test_data_that_have_fewer_classes_now_are_no_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_have_fewer_classes_now_are_not_compared_with_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = fabricate(tmp_path / "run", share=(0.5, 0.5, 0.0))
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).normal(size=(20, 3)).astype("float32")
@@ -140,7 +144,7 @@ def test_data_that_have_fewer_classes_now_are_no_measure(tmp_path: Path, monkeyp
         ('"phase"', '"validators": {}, "phase"'),
     ],
 )
-def test_a_damaged_look_is_left_out(tmp_path: Path, damage: tuple[str, str]) -> None:
+def test_a_damaged_evaluation_is_left_out(tmp_path: Path, damage: tuple[str, str]) -> None:
     run = fabricate(tmp_path / "run")
     *others, last = (run / "log.jsonl").read_text().splitlines()
     assert damage[0] in last
@@ -148,7 +152,8 @@ def test_a_damaged_look_is_left_out(tmp_path: Path, damage: tuple[str, str]) -> 
     assert report(tmp_path / "r.html", run)[1]["runs"][0]["accuracy"]["value"] == pytest.approx(0.85)
 
 
-def test_a_damaged_summary_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = fabricate(tmp_path / "run", summary={"best": {"by": "im", "step": None, "score": 1.0, "alarm": None}})
+def test_a_damaged_summary_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = fabricate(tmp_path / "run")
+    (run / "summary.json").write_text("[1, 2]")
     assert main(["report", str(run), "-o", str(tmp_path / "r.html")]) == 2
-    assert "cannot be read (summary.json holds no summary): restore its files" in capsys.readouterr().err
+    assert "summary.json" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from vmt.cli.report import write_report
+    from vmt.report.page import write_report
     from vmt.disk import write_atomically
     from vmt.figures import draw_comparison
     from vmt.progress import Progress

@@ -2,9 +2,7 @@
 
 import argparse
 import json
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from vmt.cli.options import add_device, add_json
 from vmt.errors import InputError
@@ -27,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", type=Path, default=Path("report.html"), help="the page to write (default: report.html)"
     )
     parser.add_argument("--data", help="folder of the task's files, if it has moved since the run")
+    for name, what in (("source", "your source"), ("target", "your target"), ("target-test", "your target test set")):
+        parser.add_argument(f"--{name}", help=f"{what}, if it has moved or was given as arrays in Python")
     parser.add_argument(
         "--map",
         choices=("tsne", "pca", "none"),
@@ -49,13 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.report.page import write_report
+    from vmt.report.samples import Options
+    from vmt.runs.spec import DataSpec
+
     if arguments.samples < 1:
         raise InputError(f"--samples is {arguments.samples}: give 1 or more.")
     check_free(arguments.out)
-    data = write_report(
-        arguments.runs, arguments.out, map=arguments.map, samples=arguments.samples, data=arguments.data,
-        device=arguments.device, nets=tuple(arguments.net),
-    )  # fmt: skip
+    places = DataSpec(
+        data=arguments.data, source=arguments.source, target=arguments.target, target_test=arguments.target_test
+    )
+    options = Options(arguments.map, arguments.samples, places, arguments.device, tuple(arguments.net))
+    data = write_report(arguments.runs, arguments.out, options)
     verdict, size = data["verdict"], arguments.out.stat().st_size
     print(verdict["headline"])
     for note in dict.fromkeys(task["note"] for task in data["tasks"] if task["note"]):
@@ -64,19 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"out": str(arguments.out), "bytes": size, "headline": verdict["headline"]}))
     return 0
-
-
-def write_report(runs: list[Path], out: Path, **options: Any) -> dict[str, Any]:
-    """Gather, render and write a page; return what was gathered."""
-    from vmt.disk import write_atomically
-    from vmt.progress import Progress
-    from vmt.report import Options, gather, render
-    from vmt.runs.spec import load_data
-
-    with closing(Progress(unit="", leave=False)) as progress:
-        data = gather(runs, load_data, Options(**options), progress)
-    write_atomically(out, render(data).encode())
-    return data
 
 
 def check_free(out: Path) -> None:

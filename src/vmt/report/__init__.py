@@ -1,7 +1,13 @@
 """``vmt report``: one page that shows whether a run worked."""
 
-from vmt.report.gather import gather
-from vmt.report.page import render
-from vmt.report.study import Options, Watcher
+from typing import TYPE_CHECKING
 
-__all__ = ["Options", "Watcher", "gather", "render"]
+from vmt._imports import lazy
+
+if TYPE_CHECKING:
+    from vmt.report.page import write_report
+    from vmt.report.samples import Options
+
+__all__ = ["Options", "write_report"]
+
+__getattr__, __dir__ = lazy(__name__, {"Options": "vmt.report.samples", "write_report": "vmt.report.page"})

@@ -1,8 +1,8 @@
-"""From run folders to plain data: everything that the page shows, as one dictionary that JSON can hold."""
+"""From run folders to everything that the page shows, as one dictionary that JSON can hold."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,82 +11,66 @@ from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.figures import phase_changes
 from vmt.nets.factory import factory_name
+from vmt.progress import Progress
 from vmt.report.curves import charts_for, curves_of, thinned
+from vmt.report.samples import Options, describe_samples
 from vmt.report.signs import signs_of
-from vmt.report.study import Options, Watcher, study
-from vmt.report.verdict import accuracy_of, against, judge_all, judge_run
-from vmt.runs.record import RunRecord, find_runs, in_order, names_of, read_run_record, status_of
-from vmt.runs.spec import DataSpec
+from vmt.report.verdict import accuracy_of, gain_of, verdict_on, verdict_on_all
+from vmt.runs.record import RunRecord, bounds_outside, find_runs, read_run_record, short_names, status_of
+from vmt.runs.spec import DataSpec, load_data
+
+# Limits that keep a page of many runs small: bytes of thumbnails and points of curves over all runs, points per curve.
+THUMBNAIL_BYTES, CURVE_POINTS, POINTS_PER_CURVE = 2_600_000, 120_000, 300
+CHANGED = "The data have changed since the run was made: the page shows them as they are now."
+NO_DATA = (
+    "The data of this run could not be read, so there are no images, no map and no confusion matrix; the rest of the "
+    "page is from the run's log."
+)
 
 
-def shares_of(run: RunRecord, counted: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """How the classes are shared out: counts where the data are there, else what the log has of the target."""
-    if counted is not None:
-        return {**counted, "logged": False}
-    if not run.last:
-        return None
-    target = run.last["target"]
-    return {"source": None, "predicted": target["predicted_share"], "true": None, "logged": True}
-
-
-def settings_tables(run: RunRecord) -> dict[str, list[list[str]]]:
-    """What the run was asked for, and where it was made, as setting_rows of text."""
-    recipe = asdict(run.spec.recipe)
-    config = recipe.pop("config")
-    method = {**recipe.pop("settings"), **{f"DIRT-T {k}": v for k, v in (recipe.pop("dirt_t") or {}).items()}}
-    options = recipe.pop("net_options")
-    data = {name: value for name, value in asdict(run.spec.data).items() if value is not None}
-    made = run.written.get("environment") or {}
-    return {
-        "Method": setting_rows({**recipe, **options, **method}),
-        "Run": setting_rows(config),
-        "Data": setting_rows({**data, "fingerprint": run.written.get("fingerprint")}),
-        "Environment": setting_rows(made),
-    }
-
-
-def setting_rows(values: Mapping[str, Any]) -> list[list[str]]:
-    return [[name.replace("_", " "), "–" if value is None else str(value)] for name, value in values.items()]
-
-
-# What keeps a page of many runs small: bytes of pictures, points of curves, both over all runs.
-PICTURE_BYTES, CURVE_POINTS, POINTS_EACH = 2_600_000, 120_000, 300
-CHANGED = "The data have changed since the run was made: what is shown is what is there now."
-Loader = Callable[[DataSpec], Task]
-
-
-def gather(folders: Sequence[Path], load: Loader, options: Options, watch: Watcher) -> dict[str, Any]:
-    """Read the runs, and look at their data with their models where both are there."""
-    runs = in_order([read_run_record(folder) for folder in find_runs(folders)])
+def gather(folders: Sequence[Path], options: Options, progress: Progress) -> dict[str, Any]:
+    """Read the runs, and predict their data with their models if both can be read."""
+    runs = bounds_outside([read_run_record(folder) for folder in find_runs(folders)])
     check_nets(runs, options.nets)
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}  # the places in ``runs`` of those on the same data
     for i, run in enumerate(runs):
-        groups.setdefault(json.dumps(asdict(run.spec.data)), []).append(i)
+        data = run.spec.data
+        groups.setdefault(json.dumps(asdict(data)) if data.in_files else run.data_key, []).append(i)
     tasks: list[dict[str, Any]] = []
     details: list[dict[str, Any]] = [{} for _ in runs]
     for members in groups.values():
         data = runs[members[0]].spec.data
-        task, note = loaded(data, load, options, watch)
+        progress.start("reading data", 1)
+        task, note = load_or_explain(data.moved(options.places))
         tasks.append({"name": data.name, "note": note, "classes": [], "samples": None, "sheet": None, "images": False})
         for i in members:
             details[i] |= {"task": len(tasks) - 1, "source_shares": None, "largest": None}
         if task is not None:
-            about, seen = study(task, [runs[i] for i in members], options, PICTURE_BYTES // len(groups), watch)
+            budget = THUMBNAIL_BYTES // len(groups)
+            about, described = describe_samples(task, [runs[i] for i in members], options, budget, progress)
             tasks[-1] |= about
-            for i, detail in zip(members, seen, strict=True):
+            for i, detail in zip(members, described, strict=True):
                 details[i] |= detail
-            if any(runs[i].written.get("fingerprint") not in (None, about["fingerprint"]) for i in members):
+            if any(runs[i].run_json.get("fingerprint") not in (None, about["fingerprint"]) for i in members):
                 tasks[-1]["note"] = CHANGED
     return page_data(runs, tasks, details)
 
 
 def check_nets(runs: Sequence[RunRecord], nets: Sequence[str]) -> None:
-    """Refuses a network that none of the runs has: it would be of no use, and perhaps another one was meant."""
+    """Refuse a network that none of the runs has: probably another one was meant."""
     own = {name for run in runs if (name := factory_name(run.spec.recipe.net)) is not None}
     for net in nets:
         if factory_name(net) is None or factory_name(net) not in own:
-            theirs = f"theirs: {', '.join(sorted(own))}" if own else "they have none of your own, so leave --net out"
-            raise InputError(f"no run here was trained with --net {net} ({theirs}).")
+            theirs = f"choose among {', '.join(sorted(own))}" if own else "leave --net out"
+            raise InputError(f"none of these runs was trained with --net {net}: {theirs}.")
+
+
+def load_or_explain(data: DataSpec) -> tuple[Task | None, str]:
+    """The task of a run, or None and a sentence about what the page lacks."""
+    try:
+        return load_data(data), ""
+    except InputError as error:
+        return None, f"{NO_DATA} ({error})"
 
 
 def page_data(
@@ -94,15 +78,15 @@ def page_data(
 ) -> dict[str, Any]:
     """The dictionary of the page."""
     curves = [curves_of(run.log) for run in runs]
-    every = list(dict.fromkeys(name for found in curves for name in found))
-    each = max(30, min(POINTS_EACH, CURVE_POINTS // max(1, sum(len(found) for found in curves))))
+    curve_names = list(dict.fromkeys(name for found in curves for name in found))
+    points = max(30, min(POINTS_PER_CURVE, CURVE_POINTS // max(1, sum(len(found) for found in curves))))
     classes = {len(run.last["target"]["predicted_share"]) for run in runs if run.last}
-    shown, judged = [], []
-    for run, name, found, detail in zip(runs, names_of(runs), curves, details, strict=True):
-        names = tasks[detail["task"]]["classes"]
-        status = status_of(run, detail.pop("largest"), names)
-        signs = signs_of(run, status, detail.pop("source_shares"), names)
-        judged.append(judge_run(run, runs, status, signs))
+    shown, verdicts = [], []
+    for run, name, found, detail in zip(runs, short_names(runs), curves, details, strict=True):
+        class_names = tasks[detail["task"]]["classes"]
+        status = status_of(run, detail.pop("largest"), class_names)
+        signs = signs_of(run, status, detail.pop("source_shares"), class_names)
+        verdicts.append(verdict_on(run, runs, status, signs))
         shown.append(
             {
                 "name": name,
@@ -115,13 +99,13 @@ def page_data(
                 "iterations": run.iterations,
                 "seconds": (run.summary or {}).get("seconds"),
                 "accuracy": accuracy_of(run),
-                "gain": against(run, runs),
+                "gain": gain_of(run, runs),
                 "source_accuracy": (run.last.get("source") or {}).get("accuracy"),
-                "verdict": judged[-1],
+                "verdict": verdicts[-1],
                 "signs": [asdict(sign) for sign in signs],
-                "curves": {key: thinned(series, each) for key, series in found.items()},
+                "curves": {key: thinned(series, points) for key, series in found.items()},
                 "phases": phase_changes(run.log),
-                "shares": shares_of(run, detail.pop("shares", None)),
+                "shares": class_shares(run, detail.pop("shares", None)),
                 "settings": settings_tables(run),
                 **detail,
             }
@@ -129,21 +113,37 @@ def page_data(
     adapted = [i for i, run in enumerate(runs) if run.kind == "adapted"]
     return {
         "version": vmt.__version__,
-        "verdict": judge_all(runs, judged),
-        "charts": charts_for(every, classes.pop() if len(classes) == 1 else None),
+        "verdict": verdict_on_all(runs, verdicts),
+        "charts": charts_for(curve_names, classes.pop() if len(classes) == 1 else None),
         "tasks": tasks,
         "runs": shown,
         "first": adapted[-1] if adapted else 0,
     }
 
 
-def loaded(data: DataSpec, load: Loader, options: Options, watch: Watcher) -> tuple[Task | None, str]:
-    """The samples of a run; or None, and a sentence that says what the page lacks."""
-    watch.start("reading data", 1)
-    if data.task is not None and options.data is not None:
-        data = replace(data, data=options.data)
-    try:
-        return load(data), ""
-    except InputError as error:
-        lost = "so there are no pictures, no map and no confusion matrix here; what follows is from the run's log."
-        return None, f"The data of this run could not be read, {lost} ({error})"
+def class_shares(run: RunRecord, counted: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """How often each class occurs: counted in the data or, without data, the predictions in the log."""
+    if counted is not None:
+        return {**counted, "logged": False}
+    if not run.last:
+        return None
+    return {"source": None, "predicted": run.last["target"]["predicted_share"], "true": None, "logged": True}
+
+
+def settings_tables(run: RunRecord) -> dict[str, list[list[str]]]:
+    """What the run was started with, and where, as tables of names and values."""
+    recipe = asdict(run.spec.recipe)
+    config = recipe.pop("config")
+    method = {**recipe.pop("settings"), **{f"DIRT-T {k}": v for k, v in (recipe.pop("dirt_t") or {}).items()}}
+    net_options = recipe.pop("net_options")
+    data = {name: value for name, value in asdict(run.spec.data).items() if value is not None}
+    return {
+        "Method": as_rows({**recipe, **net_options, **method}),
+        "Run": as_rows(config),
+        "Data": as_rows({**data, "fingerprint": run.run_json.get("fingerprint")}),
+        "Environment": as_rows(run.run_json.get("environment") or {}),
+    }
+
+
+def as_rows(values: Mapping[str, Any]) -> list[list[str]]:
+    return [[name.replace("_", " "), "–" if value is None else str(value)] for name, value in values.items()]

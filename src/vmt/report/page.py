@@ -1,19 +1,25 @@
 """From gathered data to one HTML page that needs nothing else: no network, no fonts, no other file.
 
 Everything that comes from data is escaped here, or reaches the page as JSON that the scripts show as text. A content
-security policy with the hashes of style and script keeps anything else from running.
+security policy with the hashes of style and script prevents anything else from running.
 """
 
 import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from vmt.disk import write_atomically
 from vmt.errors import shown
+from vmt.progress import Progress
+from vmt.report.gather import gather
+from vmt.report.samples import Options
 from vmt.report.verdict import points
 
 SCRIPTS = ("core.js", "curves.js", "classes.js", "map.js", "gallery.js", "main.js")
@@ -21,8 +27,16 @@ GENERATOR = "vmt report"
 MARKS = {"good": "✓", "watch": "!", "bad": "✗", "unknown": "?"}
 
 
+def write_report(folders: Sequence[Path], out: Path, options: Options | None = None) -> dict[str, Any]:
+    """Write the page about the runs in some folders, and return the data in it."""
+    with closing(Progress(unit="", leave=False)) as progress:
+        data = gather(folders, options or Options(), progress)
+    write_atomically(out, render(data).encode())
+    return data
+
+
 def render(data: Mapping[str, Any]) -> str:
-    """The page."""
+    """The page as HTML."""
     style = asset("report.css")
     script = "\n".join(asset(name) for name in SCRIPTS)
     parts = {
@@ -37,10 +51,10 @@ def render(data: Mapping[str, Any]) -> str:
         "mark": MARKS[data["verdict"]["tone"]],
         "headline": escape(data["verdict"]["headline"]),
         "sentences": "\n".join(f"<p>{escape(sentence)}</p>" for sentence in data["verdict"]["sentences"]),
-        "runs": "\n".join(row(i, run, i == data["first"]) for i, run in enumerate(data["runs"])),
+        "runs": "\n".join(run_row(i, run, i == data["first"]) for i, run in enumerate(data["runs"])),
         "version": escape(str(data["version"])),
     }
-    # One pass, so that nothing that is put in is looked at again.
+    # In one pass, so that nothing inside the inserted texts is replaced.
     return shown(re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("page.html")))
 
 
@@ -49,20 +63,20 @@ def asset(name: str) -> str:
 
 
 def digest(text: str) -> str:
-    """A hash as a content security policy names it."""
+    """A hash as it is written in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """JSON that no browser takes for markup, whatever the strings in it."""
+    """JSON that a browser cannot take for markup, whatever strings are in it."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
-def row(i: int, run: Mapping[str, Any], chosen: bool) -> str:
-    """One run in the table of runs."""
+def run_row(i: int, run: Mapping[str, Any], chosen: bool) -> str:
+    """A row of the table of runs."""
     name, status = escape(run["name"]), run["status"]["kind"]
     accuracy, gain = run["accuracy"], run["gain"]
     measured = "no labels" if accuracy is None else f"<b>{share(accuracy['value'])}</b> {span(accuracy)}"

@@ -68,7 +68,7 @@ def read_history(folder: Path) -> History:
                 file=str(file) if file.exists() else None,
             )
         )
-    data = (run.written.get("fingerprint"), int(validated[-1]["validated"]))
+    data = (run.run_json.get("fingerprint"), int(validated[-1]["validated"]))
     return History(tuple(evaluations), data, summary.get("collapsed"), bool(summary.get("finished")))
 
 

@@ -1,4 +1,4 @@
-"""A run folder as plain facts, read without touching it and without its data."""
+"""The record of a run: what its folder tells about it, read without changing the folder and without its data."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from typing import Any
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import Evaluation
 from vmt.methods.nouns import Method
-from vmt.runs.folder import RUN, SUMMARY, RunSpec, read_run
+from vmt.runs.folder import AS_A_VALUE, EARLIER_ADAPT, RUN, SUMMARY, RunSpec, read_record
 from vmt.step.plan import trains_on
 from vmt.train.checkpoint import LoopState
 from vmt.train.collapse import Watch
-from vmt.train.log import LOG, is_real, read_log
+from vmt.train.log import LOG, read_log
 
 BOUNDS = {"source_only": "lower", "target_only": "upper"}
 NAMES = {
@@ -30,33 +30,39 @@ NAMES = {
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder says about itself."""
+    """The files of a run folder, and what follows from them."""
 
     folder: Path
     spec: RunSpec
-    written: Mapping[str, Any]
-    """run.json as it stands."""
+    run_json: Mapping[str, Any]
     log: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Any] | None
-    """None for a run that has not come to its end."""
+    """None for a run that has not finished."""
 
     @property
     def method(self) -> str:
-        name = NAMES.get(self.spec.recipe.method, self.spec.recipe.method)
-        return f"{name} + DIRT-T" if self.spec.recipe.dirt_t is not None else name
+        """The name of the method for people."""
+        name, dirt_t, _ = self._method_name.partition("+dirt_t")
+        refined = dirt_t or self.spec.recipe.dirt_t is not None
+        return NAMES.get(name, name) + (" + DIRT-T" if refined else "")
 
     @property
     def kind(self) -> str:
-        """lower and upper for the two bounds, adapted for everything between."""
-        return BOUNDS.get(self.spec.recipe.method, "adapted") if self.spec.recipe.dirt_t is None else "adapted"
+        """``lower`` and ``upper`` for the two bounds, ``adapted`` for every other method."""
+        return BOUNDS.get(self._method_name, "adapted") if self.spec.recipe.dirt_t is None else "adapted"
 
-    @cached_property  # a log may be long, and a page of many runs asks often
+    @property
+    def _method_name(self) -> str:
+        return self.spec.recipe.method.removesuffix(AS_A_VALUE)
+
+    @cached_property  # a log may be long, and a page of many runs reads it often
     def evaluations(self) -> list[Mapping[str, Any]]:
         """The log records of evaluations."""
         return [record for record in self.log if "target" in record]
 
     @property
     def last(self) -> Mapping[str, Any]:
+        """The last evaluation; empty if there is none."""
         return self.evaluations[-1] if self.evaluations else {}
 
     @property
@@ -64,111 +70,101 @@ class RunRecord:
         return int(self.log[-1]["step"]) if self.log else 0
 
     @cached_property
-    def built(self) -> Method | None:
-        """The method with its settings; None where another version of the library knows them."""
+    def built_method(self) -> Method | None:
+        """The method with its settings; None if it was given as a value, or if this version does not know it."""
         try:
             return self.spec.recipe.build()
         except (InputError, TypeError):
             return None
 
     @property
-    def settings(self) -> str:
-        """Runs with the same of this differ in nothing but the seed, the machine and how often they were looked at."""
+    def settings_key(self) -> str:
+        """Equal for runs that differ only in seed, machine and how often they were evaluated and saved."""
         recipe = asdict(self.spec.recipe)
         config = recipe.pop("config")
         return json.dumps([recipe, config["batch_size"], config["precision"]], sort_keys=True)
 
     @property
-    def same_data(self) -> str:
-        """Runs with the same of this are about the same samples."""
-        return str(self.written.get("fingerprint") or json.dumps(asdict(self.spec.data)))
+    def data_key(self) -> str:
+        """Equal for runs on the same samples."""
+        return str(self.run_json.get("fingerprint") or json.dumps(asdict(self.spec.data)))
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """The run folders named; one that holds several runs, as the demo's does, stands for them all."""
+    """The run folders among these folders and, for a folder that holds no run itself, those directly inside it."""
     found: dict[Path, Path] = {}
     for folder in folders:
-        inside = sorted(path.parent for path in folder.glob(f"*/{RUN}")) if not (folder / RUN).is_file() else []
+        inside = [] if is_run(folder) else sorted(path for path in folder.glob("*") if is_run(path))
         for run in inside or [folder]:
             found.setdefault(run.resolve(), run)
     return list(found.values())
 
 
-def in_order(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """The lower bound first and the upper bound last; else as they were named."""
-    return sorted(runs, key=lambda run: ("lower", "adapted", "upper").index(run.kind))
+def is_run(folder: Path) -> bool:
+    return (folder / RUN).is_file() or (folder / EARLIER_ADAPT).is_file()
 
 
 def read_run_record(folder: Path) -> RunRecord:
-    spec = read_run(folder)
+    spec, run_json = read_record(folder)
     try:
-        written = json.loads((folder / RUN).read_text())
         summary = json.loads((folder / SUMMARY).read_text()) if (folder / SUMMARY).is_file() else None
         log = read_log(folder / LOG) if (folder / LOG).is_file() else []
-        if not (summary is None or is_summary(summary)):
-            raise ValueError(f"{SUMMARY} holds no summary")
+        if not (summary is None or isinstance(summary, dict)):
+            raise ValueError(f"{SUMMARY} does not hold a summary")
     except (OSError, ValueError) as error:
         raise InputError(f"the run {folder} cannot be read ({error}): restore its files, or leave it out.") from error
-    return RunRecord(folder, spec, written, log, summary)
+    return RunRecord(folder, spec, run_json, log, summary)
 
 
-def is_summary(values: Any) -> bool:
-    """Whether this is the summary of a run, as far as it is read here."""
-    if not isinstance(values, Mapping) or not is_real(values.get("seconds", 0.0)):
-        return False
-    best = values.get("best")
-    return best is None or (
-        isinstance(best, Mapping)
-        and isinstance(best.get("by"), str)
-        and isinstance(best.get("step"), int)
-        and is_real(best.get("score"))
-        and "alarm" in best
-    )
+def bounds_outside(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Lower bounds first and upper bounds last; otherwise in the given order."""
+    return sorted(runs, key=lambda run: ("lower", "adapted", "upper").index(run.kind))
 
 
-def status_of(run: RunRecord, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:
-    """finished, collapsed or unfinished, with a sentence."""
-    collapsed = run.summary.get("collapsed") if run.summary else seen_collapse(run, largest_source_class, classes)
-    if collapsed:
-        sentence = str(collapsed)
-        return {"kind": "collapsed", "text": sentence[:1].upper() + sentence[1:]}
-    if run.summary is None:
-        of = f" of {run.built.iterations:,}" if run.built else ""
-        text = f"Not finished: its log ends at iteration {run.iterations:,}{of}. Go on: vmt train --resume {run.folder}"
-        return {"kind": "unfinished", "text": text}
-    return {"kind": "finished", "text": f"Finished after {run.iterations:,} iterations."}
-
-
-def seen_collapse(run: RunRecord, largest_source_class: float | None, classes: Sequence[str]) -> str | None:
-    """The watch of the training loop, on the log of a run that left no summary."""
-    if run.built is None or not run.evaluations:
-        return None
-    largest = largest_source_class or 1 / max(2, len(run.last["target"]["predicted_share"]))
-    watch, notes, begin = Watch(run.built, largest, classes), LoopState(), 0
-    for phase in run.built.phases:
-        for look in run.evaluations:
-            if look.get("phase") == phase.name:
-                source = evaluation_from(look["source"]) if look.get("source") else None
-                watch.observe(notes, phase, begin, look["step"], evaluation_from(look["target"]), source)
-        begin += phase.iterations
-    return notes.collapsed
-
-
-def on_source(run: RunRecord) -> bool:
-    """Whether the phase of the last look trains on the source; DIRT-T's does not, and may forget it."""
-    phases = run.built.phases if run.built else ()
-    return all(trains_on(phase, "source") for phase in phases if phase.name == run.last.get("phase"))
-
-
-def evaluation_from(values: Mapping[str, Any]) -> Evaluation:
-    return Evaluation(**{name: values.get(name) for name in Evaluation.__dataclass_fields__})  # type: ignore[arg-type]
-
-
-def names_of(runs: Sequence[RunRecord]) -> list[str]:
-    """A short name for each run: the end of its path that tells it from the others."""
+def short_names(runs: Sequence[RunRecord]) -> list[str]:
+    """A name for each run: as much of the end of its path as tells it from the others."""
     paths = [run.folder.resolve() for run in runs]
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]
+
+
+def status_of(run: RunRecord, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:
+    """``kind``, which is finished, collapsed or unfinished, and ``text``, a sentence about it."""
+    collapsed = run.summary.get("collapsed") if run.summary else collapse_in_log(run, largest_source_class, classes)
+    if collapsed:
+        sentence = str(collapsed)
+        return {"kind": "collapsed", "text": sentence[:1].upper() + sentence[1:]}
+    if run.summary is None:
+        of = f" of {run.built_method.iterations:,}" if run.built_method else ""
+        how = f"vmt train --resume {run.folder}" if run.spec.can_be_built_again else "resume=True in Python"
+        text = f"Not finished: the log ends at iteration {run.iterations:,}{of}. Resume the run with {how}."
+        return {"kind": "unfinished", "text": text}
+    return {"kind": "finished", "text": f"Finished after {run.iterations:,} iterations."}
+
+
+def collapse_in_log(run: RunRecord, largest_source_class: float | None, classes: Sequence[str]) -> str | None:
+    """Watch the log of an unfinished run for a collapse, as the training loop does."""
+    if run.built_method is None or not run.evaluations:
+        return None
+    largest = largest_source_class or 1 / max(2, len(run.last["target"]["predicted_share"]))
+    watch, state, begin = Watch(run.built_method, largest, classes), LoopState(), 0
+    for phase in run.built_method.phases:
+        for record in run.evaluations:
+            if record.get("phase") == phase.name:
+                target, source = evaluation_from(record["target"]), record.get("source")
+                watch.observe(state, phase, begin, record["step"], target, evaluation_from(source) if source else None)
+        begin += phase.iterations
+    return state.collapsed
+
+
+def evaluation_from(values: Mapping[str, Any]) -> Evaluation:
+    return Evaluation(**{name: values.get(name) for name in Evaluation.__dataclass_fields__})  # type: ignore[arg-type]
+
+
+def last_phase_trains_on_source(run: RunRecord) -> bool:
+    """Whether the phase of the last evaluation trains on the source. DIRT-T does not, and may forget it."""
+    phases = run.built_method.phases if run.built_method else ()
+    return all(trains_on(phase, "source") for phase in phases if phase.name == run.last.get("phase"))

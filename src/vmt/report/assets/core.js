@@ -1,5 +1,5 @@
 "use strict";
-// Data come from files of others: they reach the page as text and attributes only, never as markup.
+// The data may come from strangers: they reach the page as text and attributes only, never as markup.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const state = { run: DATA.first, shown: new Set(DATA.runs.keys()), redraw: [] };
 const SVG = "http://www.w3.org/2000/svg";
@@ -33,14 +33,14 @@ function replace(node, ...children) {
   node.replaceChildren(...children.filter((child) => child !== null));
 }
 
-/** A colour of the style sheet as the canvas needs it: resolved for the theme of the moment. */
+/** A colour of the style sheet, resolved for the current theme, as the canvas needs it. */
 function colour(name) {
   const probe = byId("probe");
   probe.className = name;
   return getComputedStyle(probe).color;
 }
 
-/** A number as short as it can be told. */
+/** A number with three or four significant digits. */
 function short(value) {
   const size = Math.abs(value);
   if (size >= 1e5 || (size < 1e-3 && size > 0)) return value.toExponential(1);
@@ -52,7 +52,7 @@ function className(k) {
   return k === null || k === undefined ? "unknown" : k < names.length ? names[k] : String(k);
 }
 
-/** Choices of which one holds, as radio buttons in a row. */
+/** Radio buttons in a row. */
 function segments(legend, name, choices, chosen, changed) {
   const set = el("fieldset", { class: "segments" }, el("legend", {}, legend));
   for (const [value, text] of choices) {
@@ -76,7 +76,7 @@ function tick(text, id, checked, changed) {
   return el("span", { class: "field" }, input, " ", el("label", { for: id }, text));
 }
 
-/** A table from a caption, headings and rows; the first cell of a row is its heading. */
+/** A table with a caption, headings and rows; the first cell of a row is its heading. */
 function table(caption, headings, rows, kind = "") {
   return el("table", { class: kind },
     caption ? el("caption", {}, el("span", { class: "held" }, caption)) : null,
@@ -89,7 +89,7 @@ function scrolling(label, child) {
   return el("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": label }, child);
 }
 
-/** The thumbnail of a sample; null where there are no pictures. */
+/** The thumbnail of a sample; null if the samples are not images. */
 let sheet = new Image();
 function thumbnail(sample, label) {
   const { sheet: tiles } = task();
@@ -113,7 +113,7 @@ function describe(sample) {
   };
 }
 
-/** A class name that does not break a line of text. */
+/** A class name, cut to fit a line of text. */
 function called(k) {
   const name = className(k);
   return name.length > 28 ? name.slice(0, 27) + "…" : name;

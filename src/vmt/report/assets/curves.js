@@ -1,9 +1,9 @@
-// Curves over iterations: SVG, read by pointer, touch or arrow keys, with a table behind each.
+// Curves over iterations, as SVG that can be read by pointer, touch and arrow keys, each with a table.
 const GROUPS = [
-  ["accuracy", "How well and how sure", ""],
-  ["scores", "Label-free scores", "Computed without target labels, to choose between checkpoints and runs."],
-  ["discriminator", "Discriminator health", "A second network tries to tell source features from target features, and the classifier tries to make that hard. Neither should win by far; yet a won contest alone does not make a run bad."],
-  ["losses", "Parts of the loss", "Unweighted means over the iterations since the record before."],
+  ["accuracy", "Accuracy and certainty", ""],
+  ["scores", "Label-free scores", "Computed without target labels, to choose among checkpoints and runs."],
+  ["discriminator", "Discriminator", "The discriminator tries to tell source features from target features, and the classifier tries to prevent it. Neither should win clearly, but a run can succeed even if the discriminator wins."],
+  ["losses", "Terms of the loss", "Without their weights, averaged over the iterations since the previous log record."],
   ["gradients", "Gradient norms", ""],
 ];
 const BOX = { width: 400, height: 210, left: 46, right: 12, top: 12, bottom: 30 };
@@ -19,7 +19,7 @@ function drawCurves() {
       el("summary", {}, el("h3", {}, title)), text ? el("p", { class: "hint" }, text) : null,
       el("div", { class: "charts" }, ...charts.map(chartCard)));
   }));
-  if (!home.hasChildNodes()) home.append(el("p", { class: "note" }, "The log of these runs holds no curve yet."));
+  if (!home.hasChildNodes()) home.append(el("p", { class: "note" }, "The log of these runs holds no numbers yet."));
 }
 
 function seriesOf(chart) {
@@ -29,20 +29,20 @@ function seriesOf(chart) {
 
 function chartCard(chart) {
   const series = seriesOf(chart), scale = scaleOf(chart, series);
-  const say = (value) => (chart.percent ? percent(value) : short(value));
+  const format = (value) => (chart.percent ? percent(value) : short(value));
   const cursor = svg("g", { class: "cursor" });
-  const picture = svg("svg", { viewBox: `0 0 ${BOX.width} ${BOX.height}`, role: "img", "aria-label": summary(chart, series, say) },
-    ...axes(chart, scale, say), ...series.map(({ i, points }) => line(i, points, scale)), cursor);
+  const picture = svg("svg", { viewBox: `0 0 ${BOX.width} ${BOX.height}`, role: "img", "aria-label": summary(chart, series, format) },
+    ...axes(chart, scale), ...series.map(({ i, points }) => line(i, points, scale)), cursor);
   const readout = el("output", { class: "readout" });
-  const told = (start, values) => `${start}: ` + values.map(([, name, v]) => (series.length > 1 ? `${name} ` : "") + say(v)).join(", ");
-  readout.textContent = told("at the end", series.map(({ i, name, points }) => [i, name, points[1].at(-1)]));
+  const list = (start, values) => `${start}: ` + values.map(([, name, v]) => (series.length > 1 ? `${name} ` : "") + format(v)).join(", ");
+  readout.textContent = list("at the end", series.map(({ i, name, points }) => [i, name, points[1].at(-1)]));
   let place = null;
   const show = (step) => {
     place = step;
     const values = series.map(({ i, name, points }) => [i, name, valueAt(points, step)]).filter(([, , v]) => v !== null);
     cursor.replaceChildren(svg("line", { x1: scale.x(step), x2: scale.x(step), y1: BOX.top, y2: BOX.height - BOX.bottom }),
       ...values.map(([i, , v]) => svg("circle", { class: `dot c${i % COLOURS}`, cx: scale.x(step), cy: scale.y(v), r: 4 })));
-    readout.textContent = told(`iteration ${whole(step)}`, values);
+    readout.textContent = list(`iteration ${whole(step)}`, values);
   };
   const nearest = (event) => {
     const box = picture.getBoundingClientRect();
@@ -55,15 +55,15 @@ function chartCard(chart) {
     const steps = allSteps(series), at = place === null ? -1 : steps.indexOf(place);
     show(steps[Math.min(steps.length - 1, Math.max(0, at + way))]);
   };
-  const area = el("div", { class: "chart", role: "group", tabindex: "0", "aria-label": `${chart.title}. Arrow keys read values.`,
+  const area = el("div", { class: "chart", role: "group", tabindex: "0", "aria-label": `${chart.title}. Use the arrow keys to read values.`,
     onpointermove: nearest, onpointerdown: nearest, onkeydown: keys }, picture);
   return el("figure", { class: "card", "data-chart": chart.key }, el("figcaption", {}, chart.title), area, readout,
-    el("p", { class: "should" }, el("b", {}, "What it should look like. "), chart.should), numbers(chart, series, say));
+    el("p", { class: "should" }, el("b", {}, "What it should look like. "), chart.should), numbers(chart, series, format));
 }
 
-function summary(chart, series, say) {
+function summary(chart, series, format) {
   return `${chart.title}. ` + series.map(({ name, points: [steps, values] }) =>
-    `${name}: from ${say(values[0])} to ${say(values.at(-1))} at iteration ${steps.at(-1)}`).join("; ");
+    `${name}: from ${format(values[0])} to ${format(values.at(-1))} at iteration ${steps.at(-1)}`).join("; ");
 }
 
 function scaleOf(chart, series) {
@@ -93,7 +93,7 @@ function niceTicks(low, high, count) {
   return ticks;
 }
 
-function axes(chart, scale, say) {
+function axes(chart, scale) {
   const right = BOX.width - BOX.right, bottom = BOX.height - BOX.bottom;
   const marks = scale.ticks.map((t) => svg("g", {},
     svg("line", { class: "grid", x1: BOX.left, x2: right, y1: scale.y(t), y2: scale.y(t) }),
@@ -123,7 +123,7 @@ function stepNear(series, wanted) {
   return allSteps(series).reduce((best, step) => (Math.abs(step - wanted) < Math.abs(best - wanted) ? step : best));
 }
 
-/** The value at the last point that is not later; null outside the curve. */
+/** The value at the last point up to a step; null outside the curve. */
 function valueAt([steps, values], step) {
   if (step < steps[0] || step > steps.at(-1)) return null;
   let n = 0;
@@ -131,26 +131,26 @@ function valueAt([steps, values], step) {
   return values[n];
 }
 
-function numbers(chart, series, say) {
+function numbers(chart, series, format) {
   const box = el("details", { class: "numbers" }, el("summary", {}, "Numbers"));
   box.addEventListener("toggle", () => {
     if (box.childElementCount > 1) return;
     const steps = allSteps(series), count = Math.min(12, steps.length);
     const rows = Array.from({ length: count }, (_, n) => steps[Math.round((n * (steps.length - 1)) / Math.max(1, count - 1))])
-      .map((step) => [whole(step), ...series.map(({ points }) => { const v = valueAt(points, step); return v === null ? "–" : say(v); })]);
+      .map((step) => [whole(step), ...series.map(({ points }) => { const v = valueAt(points, step); return v === null ? "–" : format(v); })]);
     box.append(scrolling(`Numbers of ${chart.title}`, table(null, ["iteration", ...series.map(({ name }) => name)], rows)));
   });
   return box;
 }
 
-/** Accuracy of every run with its interval, on one axis. */
+/** The accuracy of every run with its interval, on one axis. */
 function drawIntervals() {
   const known = DATA.runs.map((each, i) => ({ ...each, i })).filter((each) => each.accuracy);
   if (!known.length) return;
   const row = 38, height = known.length * row + 32, left = 2, right = 398;
   const start = Math.max(0, Math.floor(10 * Math.min(...known.map((each) => each.accuracy.low)) - 0.5) / 10);
   const x = (share) => left + ((share - start) / (1 - start)) * (right - left);
-  const said = known.map(({ name, accuracy: a }) => `${name}: ${percent(a.value)}, ${percent(a.low)} to ${percent(a.high)}`);
+  const descriptions = known.map(({ name, accuracy: a }) => `${name}: ${percent(a.value)}, ${percent(a.low)} to ${percent(a.high)}`);
   const rows = known.map(({ i, name, accuracy: a }, n) => {
     const y = 22 + n * row;
     return svg("g", {}, svg("text", { class: "name", x: left, y: y - 7 }, name.length > 34 ? "…" + name.slice(-33) : name),
@@ -162,5 +162,5 @@ function drawIntervals() {
   const marks = [0, 0.25, 0.5, 0.75, 1].map((t) => start + t * (1 - start)).map((t) => svg("text", { class: "tick", x: x(t), y: height - 6,
     "text-anchor": t === start ? "start" : t === 1 ? "end" : "middle" }, `${short(100 * t)} %`));
   replace(byId("intervals"), el("figure", { class: "card" }, el("figcaption", {}, "Target accuracy, with 95 % intervals"),
-    svg("svg", { viewBox: `0 0 400 ${height}`, role: "img", "aria-label": said.join("; ") }, ...rows, ...marks)));
+    svg("svg", { viewBox: `0 0 400 ${height}`, role: "img", "aria-label": descriptions.join("; ") }, ...rows, ...marks)));
 }

@@ -1,4 +1,4 @@
-// Target samples with predictions: ordered and filtered.
+// Target samples with their predictions, in a chosen order and filtered.
 const galleryView = { order: "even", predicted: "all", wrong: false, count: 24 };
 
 function drawGallery() {
@@ -7,23 +7,23 @@ function drawGallery() {
   if (!run().predicted) return replace(home, el("p", { class: "note" }, run().missing || about.note));
   if (!about.labels) galleryView.wrong = false;
   if (!(galleryView.predicted === "all" || Number(galleryView.predicted) < about.classes.length)) galleryView.predicted = "all";
-  const cards = el("ul", { class: "cards" }), said = el("p", { class: "hint", role: "status" });
+  const cards = el("ul", { class: "cards" }), status = el("p", { class: "hint", role: "status" });
   const more = el("button", { type: "button", onclick: () => { galleryView.count += 24; show(); } }, "Show more");
   const show = () => {
     const found = chosenSamples(), kept = found.slice(0, galleryView.count);
     replace(cards, ...kept.map(sampleCard));
     more.hidden = kept.length === found.length;
-    said.textContent = found.length ? `${kept.length} of the ${whole(found.length)} samples in this page that fit.` : "No sample in this page fits.";
+    status.textContent = found.length ? `${kept.length} of the ${whole(found.length)} samples on this page that match.` : "No sample on this page matches.";
   };
   const change = (name) => (value) => { galleryView[name] = value; galleryView.count = 24; show(); };
-  byId("pictures-hint").textContent = `Predictions on ${about.target_name}. The most and least confident${about.labels ? ", and the wrong ones," : ""} ` +
-    `were looked for among ${whole(about.target_samples)} samples; the others are spread evenly over them. Confidence is the model's own: it may be sure and wrong.`;
-  const orders = [["even", "as they come"], ["most", "most confident"], ["least", "least confident"]];
+  byId("pictures-hint").textContent = `Predictions on ${about.target_name}: the most and the least confident${about.labels ? ", wrong ones" : ""} and random ones ` +
+    `among ${whole(about.target_samples)} samples. The confidence is the model's own: it may be certain and wrong.`;
+  const orders = [["even", "as in the data"], ["most", "most confident"], ["least", "least confident"]];
   replace(home,
     el("div", { class: "controls" }, segments("Order", "gallery-order", orders, galleryView.order, change("order")),
       chooser("Predicted class", "gallery-class", [["all", "all"], ...about.classes.map((_, k) => [String(k), called(k)])], galleryView.predicted, change("predicted")),
       about.labels ? tick("only wrong", "gallery-wrong", galleryView.wrong, change("wrong")) : null),
-    said, cards, more);
+    status, cards, more);
   show();
 }
 

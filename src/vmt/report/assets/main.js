@@ -1,4 +1,4 @@
-// Wires the page: theme, run selection, and what is drawn again when.
+// Sets up the page: theme, choice of the run, and redrawing.
 function drawRun() {
   sheet = new Image();
   if (task().sheet) sheet.src = task().sheet.uri;

@@ -1,4 +1,4 @@
-// The map: a canvas of points, one shape per domain, read by pointer, touch or arrow keys.
+// The map: a canvas of points, one shape per domain, that can be read by pointer, touch and arrow keys.
 const mapView = { by: "domain", only: "all", source: true, target: true, chosen: null };
 
 function drawMap() {
@@ -6,15 +6,15 @@ function drawMap() {
   mapView.chosen = null;
   if (!map) {
     byId("map-hint").textContent = "";
-    return replace(body, el("p", { class: "note" }, how || run().missing || about.note || "No map was asked for."));
+    return replace(body, el("p", { class: "note" }, how || run().missing || about.note || "This report was made without a map (--map none)."));
   }
-  const share = `Among the nearest neighbours of a target sample, ${percent(mixing, 0)} are source samples: 50\u00a0% is a perfect mix, 0\u00a0% is two worlds apart.`;
+  const share = `Among the nearest neighbours of a target sample, ${percent(mixing, 0)} are source samples: 50\u00a0% is a perfect mix, 0\u00a0% means that the domains are apart.`;
   byId("map-hint").textContent = `${how} of the classifier's last hidden layer, ${about.samples.source} source and ${map.length - about.samples.source} target samples. ` +
-    `Healthy: clusters by class, and target points inside the source's clusters of the same class. Distances between clusters mean little. ${share}`;
+    `In a healthy run there is a cluster for each class, with the points of both domains in it. Distances between clusters mean little. ${share}`;
   if (mapView.by === "right" && !about.labels) mapView.by = "domain";
   if (mapView.only !== "all" && !(Number(mapView.only) < about.classes.length)) mapView.only = "all";
   const canvas = el("canvas", { class: "points", tabindex: "0", role: "img",
-    "aria-label": `Map of samples. ${share} Arrow keys go from sample to sample.` });
+    "aria-label": `Map of samples. ${share} Use the arrow keys to go from sample to sample.` });
   const panel = el("div", { class: "panel", "aria-live": "polite" }, el("p", { class: "hint" }, "Point at a dot, tap it, or use the arrow keys."));
   const legend = el("ul", { class: "legend" });
   const paint = () => { paintPoints(canvas); legendOf(legend); };
@@ -40,7 +40,7 @@ function drawMap() {
   paint();
 }
 
-/** The class a point counts as: its label where it has one and that is asked for, else what is predicted. */
+/** The class of a point: its label if it has one and labels are shown, otherwise its prediction. */
 function classOf(n) {
   const { label } = task().samples, isSource = n < task().samples.source;
   if (mapView.by === "label" || (isSource && mapView.by !== "right")) return label[n] ?? run().predicted[n];
@@ -86,7 +86,7 @@ function paintPoints(canvas) {
   }
 }
 
-/** Source: an open circle. Target: a filled triangle, or a cross where it is known to be wrong. */
+/** Source: an open circle. Target: a filled triangle, or a cross if its prediction is known to be wrong. */
 function mark(pen, [x, y], n, ink) {
   pen.strokeStyle = pen.fillStyle = ink;
   pen.lineWidth = 1.6;
@@ -102,7 +102,7 @@ function mark(pen, [x, y], n, ink) {
   pen.fill();
 }
 
-/** The name of each class where its points are thickest, so that colour is not all there is. */
+/** The name of each class at the median of its points, so that classes differ by more than their colour. */
 function nameClasses(pen, place, ink) {
   const groups = new Map();
   run().map.forEach((point, n) => { if (isShown(n)) groups.set(classOf(n), [...(groups.get(classOf(n)) ?? []), point]); });
@@ -134,7 +134,7 @@ function pointNear(canvas, event, reach = 24) {
   return best;
 }
 
-/** The nearest point in a direction from the chosen one; the first one shown to begin with. */
+/** The nearest point in a direction from the chosen one; at first, any point that is shown. */
 function pointTowards([right, down]) {
   const points = run().map, shown = points.map((_, n) => n).filter(isShown);
   if (mapView.chosen === null || !isShown(mapView.chosen)) return shown[0] ?? null;
@@ -148,11 +148,11 @@ function pointTowards([right, down]) {
   return best;
 }
 
-/** What is known of one sample. */
+/** What is known about one sample. */
 function card(n) {
   const { domain, index, label, predicted, confidence, right } = describe(n);
   const picture = thumbnail(n, `${domain} sample ${index}`);
-  const facts = [["domain", domain], ["predicted", `${className(predicted)} (${percent(confidence, 0)} sure)`]];
+  const facts = [["domain", domain], ["predicted", `${className(predicted)} (confidence ${percent(confidence, 0)})`]];
   if (label !== null) facts.push(["true class", className(label)], ["", right ? "✓ right" : "✗ wrong"]);
   return [picture, el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
     el("p", { class: "hint" }, `sample ${whole(index)} of the ${domain}, counted from 0`)];
