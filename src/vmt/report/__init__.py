@@ -5,9 +5,19 @@ from typing import TYPE_CHECKING
 from vmt._imports import lazy
 
 if TYPE_CHECKING:
-    from vmt.report.page import write_report
+    from vmt.report.contents import gather
+    from vmt.report.page import render, write_report
     from vmt.report.samples import Options
 
-__all__ = ["Options", "write_report"]
+__all__ = ["Options", "gather", "render", "write_report"]
 
-__getattr__, __dir__ = lazy(__name__, {"Options": "vmt.report.samples", "write_report": "vmt.report.page"})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Options": "vmt.report.samples",
+        "gather": "vmt.report.contents",
+        "render": "vmt.report.page",
+        "write_report": "vmt.report.page",
+    },
+    renamed={"Watcher": "vmt.progress:Progress"},
+)

@@ -18,7 +18,7 @@ from typing import Any
 from vmt.disk import write_atomically
 from vmt.errors import shown
 from vmt.progress import Progress
-from vmt.report.gather import gather
+from vmt.report.contents import gather
 from vmt.report.samples import Options
 from vmt.report.verdict import points
 
