@@ -1,1 +1,1 @@
-"""Operators with kernels of their own, and what each computes in plain PyTorch."""
+"""Operators with their own Triton kernels, each with a description of what it computes in plain PyTorch."""

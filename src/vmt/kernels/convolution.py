@@ -1,7 +1,12 @@
 """3×3 convolutions of a bfloat16 network on a CUDA device.
 
-Weights are converted once per update instead of once per pass. The gradient by the weight is a kernel of our own: the
-library's spends much of its time on preparing and adding up, and cannot do several convolutions in one launch.
+:func:`convolve` converts weights once per update instead of once per pass, and has its own kernel for the gradient by
+the weights: the library's spends much of its time on preparing and adding up, and cannot do several convolutions in one
+launch.
+
+:class:`Stem` is the first convolution, of one to three channels. Libraries pad so few channels to eight and spend a
+fifth of all convolution time on it. As one small matrix product per tile of pixels, it takes as long as reading and
+writing. It computes the same as ``F.conv2d`` with padding 1.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,12 +22,19 @@ from vmt.kernels.forward_call import call
 from vmt.kernels.launch import MOST_VALUES, can_launch, early, have_triton
 
 GEOMETRY = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, not transposed, one group
-# Pixels that a program of the kernel takes at a time, its warps and stages; two such programs fit on each of the
+# The pixels that a program of `by_weights` takes at a time, its warps and stages. Two such programs fit on each of the
 # chip's processors at once, and no more than that are started.
 ROWS, WARPS, STAGES = 64, 4, 3
 PROGRAMS_PER_PROCESSOR = 2
-# Rows and columns that a program takes at a time when the parts are added up.
+# The rows and columns that a program takes at a time when it adds up parts.
 PARTS, COLUMNS = 8, 256
+# For the first convolution: the pixels that a program takes at a time, and the programs that share a gradient.
+STEM_ROWS = 128
+PROGRAMS = 132
+TAPS = 9
+
+
+# All convolutions but the first.
 
 
 @contextmanager
@@ -40,7 +52,7 @@ def bf16_weights(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """3×3 with padding 1, without bias."""
+    """A 3×3 convolution with padding 1 and without bias."""
     copy = call.bf16_weights.get(id(weight))
     if copy is None:
         return torch.nn.functional.conv2d(x, weight, padding=1)
@@ -49,7 +61,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Convolution(torch.autograd.Function):
-    """By the weight's copy, through which its gradient reaches the weight."""
+    """A convolution by the bfloat16 copy of a weight, whose gradient goes to the weight itself."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, copy: Tensor) -> Tensor:
@@ -75,7 +87,7 @@ class Convolution(torch.autograd.Function):
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Channels in sixteens, where there are kernels."""
+    """Whether the kernel can find the gradient by the weight: it needs multiples of 16 channels on a CUDA device."""
     outputs, inputs = weight.shape[:2]
     sixteens = outputs % 16 == 0 and inputs % 16 == 0
     return x.is_cuda and sixteens and have_triton() and can_launch(x.device, x.numel() // inputs * max(inputs, outputs))
@@ -83,8 +95,10 @@ def serves(x: Tensor, weight: Tensor) -> bool:
 
 @torch.library.custom_op("vmt::by_weights", mutates_args=())
 def by_weights(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
-    """Gradients by the weights of convolutions that are alike but for the number of images, in one launch: for each of
-    them (outputs, 3, 3, inputs), in float32."""
+    """The gradients by the weights of several convolutions in one launch, in float32.
+
+    The convolutions may differ only in the number of images. The result is (convolutions, outputs, 3, 3, inputs).
+    """
     from vmt.kernels import triton_kernels
 
     inputs, outputs, (h, w) = xs[0].shape[1], dys[0].shape[1], xs[0].shape[2:]
@@ -93,7 +107,7 @@ def by_weights(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
     if len(xs) > 1 and starts[-1] * outputs * 9 * inputs > MOST_VALUES:
         middle = len(xs) // 2
         return torch.cat([by_weights(dys[:middle], xs[:middle]), by_weights(dys[middle:], xs[middle:])])
-    block_in, block_out = block(inputs), block(outputs)
+    block_in, block_out = channel_block(inputs), channel_block(outputs)
     partial = torch.empty(starts[-1], outputs, 3, 3, inputs, dtype=torch.float32, device=xs[0].device)
     triton_kernels.by_weights[3, starts[-1], (inputs // block_in) * (outputs // block_out)](
         tuple(xs), tuple(dys), partial, h, w, inputs, outputs, STARTS=starts[:-1], ROWS=pixels, EACH=each,
@@ -109,7 +123,7 @@ def _(dys: list[Tensor], xs: list[Tensor]) -> Tensor:
 
 
 def added_up(partial: Tensor, starts: tuple[int, ...]) -> Tensor:
-    """Sums in parts along dimension 0, those of sum m from starts[m] to starts[m + 1]; in a fixed order."""
+    """Add up parts along dimension 0 in a fixed order; sum m has the parts from starts[m] to starts[m + 1]."""
     from vmt.kernels import triton_kernels
 
     total = partial.new_empty(len(starts) - 1, *partial.shape[1:])
@@ -121,10 +135,12 @@ def added_up(partial: Tensor, starts: tuple[int, ...]) -> Tensor:
 
 
 def parts_of(dys: list[Tensor], xs: list[Tensor]) -> tuple[tuple[int, ...], int]:
-    """Where the parts of each convolution begin and the last one's end, and pixels in a part. As many parts as the chip
-    has room for at once, each convolution at least one."""
+    """Where the parts of each convolution begin, where the last one's end, and the number of pixels in a part.
+
+    There are as many parts as the chip has room for at once, and at least one for each convolution.
+    """
     inputs, outputs = xs[0].shape[1], dys[0].shape[1]
-    blocks = 3 * (inputs // block(inputs)) * (outputs // block(outputs))
+    blocks = 3 * (inputs // channel_block(inputs)) * (outputs // channel_block(outputs))
     most = max(len(xs), PROGRAMS_PER_PROCESSOR * processors(str(xs[0].device)) // blocks)
     pixels = [x.numel() // inputs for x in xs]
     each = -(-sum(pixels) // (most * ROWS)) * ROWS
@@ -135,24 +151,22 @@ def parts_of(dys: list[Tensor], xs: list[Tensor]) -> tuple[tuple[int, ...], int]
 
 @lru_cache(maxsize=8)
 def processors(device: str) -> int:
-    """Of a CUDA device; for a CPU, where an interpreter runs the kernel, those of a small one."""
+    """The number of processors of a CUDA device; that of a small one for a CPU, where an interpreter runs kernels."""
     if torch.device(device).type != "cuda":
         return 8
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def block(channels: int) -> int:
-    """Channels that one program takes."""
+def channel_block(channels: int) -> int:
+    """The number of channels that one program takes."""
     return min(64, channels & -channels)
 
 
-STEM_ROWS = 128
-PROGRAMS = 132
-TAPS = 9
+# The first convolution.
 
 
 def serves_stem(x: Tensor, convolution: nn.Conv2d) -> bool:
-    """Few channels in, sixteens out, on a CUDA device, in a network that runs in bfloat16."""
+    """Whether :class:`Stem` can do a convolution: at most 3 channels in, a multiple of 16 out, bfloat16, CUDA."""
     few = convolution.in_channels <= 3 and convolution.out_channels % 16 == 0
     if not (few and x.is_cuda and torch.is_autocast_enabled("cuda") and have_triton()):
         return False
@@ -161,7 +175,7 @@ def serves_stem(x: Tensor, convolution: nn.Conv2d) -> bool:
 
 
 class Stem(torch.autograd.Function):
-    """Takes x and w in single precision as they are, returns bfloat16 channels_last."""
+    """The first convolution: x and weight are in single precision, and the result is bfloat16 and channels_last."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -260,10 +274,6 @@ def _(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
-def channel_block(channels: int) -> int:
-    return min(64, channels & -channels)
-
-
 def patch(channels: int) -> int:
-    """Values under a 3×3 window, up to the next power of two that the tensor cores take."""
+    """The number of values under a 3×3 window, rounded up to a power of two that the tensor cores take."""
     return 16 if channels == 1 else 32

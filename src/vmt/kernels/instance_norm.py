@@ -1,6 +1,6 @@
-"""Instance norm of small images on a CUDA device: one kernel forward and one backward, instead of a dozen.
+"""Instance norm of small images on a CUDA device: one kernel forward and one backward instead of a dozen.
 
-:class:`NormaliseImages` computes what ``F.instance_norm`` does.
+:class:`NormaliseImages` computes the same as ``F.instance_norm``.
 """
 
 from typing import Any
@@ -16,13 +16,13 @@ WARPS = 4
 
 
 def serves_images(x: Tensor) -> bool:
-    """Small images in single precision, where there are kernels."""
+    """Whether the kernels can normalise x: small images in single precision on a CUDA device."""
     small = x.ndim == 4 and x.shape[2] * x.shape[3] <= MOST_PIXELS
     return small and x.is_cuda and x.dtype == torch.float32 and have_triton() and can_launch(x.device, x.numel())
 
 
 class NormaliseImages(torch.autograd.Function):
-    """Per image and channel to mean 0 and variance 1, then times ``weight`` and plus ``bias``. Differentiable once."""
+    """Normalise each channel of each image to mean 0 and variance 1, then scale and shift. Differentiable once."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -45,7 +45,7 @@ class NormaliseImages(torch.autograd.Function):
 def normalise_images(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     from vmt.kernels import triton_kernels
 
-    # Grey images that are tiled to three channels share memory; what comes out does not, and has strides of its own.
+    # Grey images that are tiled to three channels share memory. The result does not, and has other strides.
     (n, c, h, w), y = x.shape, torch.empty_like(x)
     mean, rate = x.new_empty(n, c), x.new_empty(n, c)
     triton_kernels.instance_forward[n, c](
@@ -64,7 +64,7 @@ def _(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tens
 def normalise_images_backward(
     dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rate: Tensor, by_x: bool
 ) -> tuple[Tensor, Tensor]:
-    """By x, if asked for, and by weight and bias for each image."""
+    """The gradient by x, if ``by_x``, and those by weight and bias for each image."""
     from vmt.kernels import triton_kernels
 
     (n, c, h, w), (dx, of_images) = x.shape, shapes_backward(x, by_x)
@@ -86,5 +86,5 @@ def shapes_backward(x: Tensor, by_x: bool) -> tuple[Tensor, Tensor]:
 
 
 def power_of_two(n: int) -> int:
-    """The next one, n itself included."""
+    """The smallest power of two that is n or more."""
     return 1 << (n - 1).bit_length()

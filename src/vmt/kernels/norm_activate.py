@@ -1,6 +1,6 @@
-"""What follows a convolution, as two operators: forward and backward of normalise → LeakyReLU → pool → dropout → noise.
+"""What follows a convolution: normalise → LeakyReLU → pool → dropout → noise, as one operator forward and one backward.
 
-On a CUDA device they are the Triton kernels of :mod:`vmt.kernels.triton_kernels`; :func:`reference` is the same in PyTorch.
+On a CUDA device :class:`NormaliseActivate` uses Triton kernels; :func:`reference` computes the same in PyTorch.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,17 @@ from vmt.kernels.launch import MOST_PROGRAMS, can_launch, early, have_triton
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a kernel is cut up: rows that a program takes at a time, its warps, and for a reduction about how many
-    programs share it, enough to fill a large chip, few enough for the last one to add their sums."""
+    """How the work of a kernel is divided."""
 
     rows: int
+    """The rows that a program takes at a time."""
     warps: int
     programs: int = 0
+    """About how many programs share a reduction: enough to fill a large chip, and few enough to add up their sums."""
     least: int = 1
-    """Of a reduction: how many times that many rows a program must have to be worth starting."""
+    """How many times ``rows`` a program of a reduction must have to be worth starting."""
     few_rows: int = 16_384
-    """Of groups with no more rows than this, a map has so few programs that each may add up FEW_PARTS partial sums."""
+    """If a group has no more rows than this, a map has so few programs that each may add up FEW_PARTS partial sums."""
 
 
 STATISTICS = Tiles(64, 8, 256, 4)
@@ -38,7 +39,7 @@ MOST_PARTS, FEW_PARTS = 256, 32
 
 @dataclass(frozen=True)
 class After:
-    """What comes after the norm: LeakyReLU, and at the end of a block max-pool 2, dropout and noise."""
+    """What follows the norm: LeakyReLU, and at the end of a block max-pool 2, dropout and noise."""
 
     slope: float = 0.1
     pool: bool = False
@@ -47,8 +48,11 @@ class After:
 
 
 def fusable(x: Tensor, channels: int, sizes: tuple[int, ...]) -> bool:
-    """Whether the kernels serve what a convolution makes of x: images on a CUDA device, passes of one size, channels in
-    sixteens, no doubles, and not too many pixels."""
+    """Whether the kernels can follow a convolution of x to so many channels.
+
+    They need images on a CUDA device, passes of one size, a multiple of 16 channels and not too many pixels, and do not
+    know double precision.
+    """
     if not (x.is_cuda and x.ndim == 4 and have_triton()) or x.dtype == torch.float64:
         return False
     pixels = x.shape[2] * x.shape[3]
@@ -57,14 +61,14 @@ def fusable(x: Tensor, channels: int, sizes: tuple[int, ...]) -> bool:
 
 
 class NormaliseActivate(torch.autograd.Function):
-    """Returns the result, and mean and biased variance of each group. Differentiable once."""
+    """The result, and the mean and biased variance of each group. Differentiable once."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, after: After
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, weight, bias = x.contiguous(memory_format=torch.channels_last), weight.contiguous(), bias.contiguous()
-        # Drawn from torch's generator, which a captured graph advances and the training loop seeds.
+        # Seeds are drawn from torch's generator, which a captured graph advances and the training loop seeds.
         draws = after.dropout > 0 or after.noise > 0
         seeds, which = next_seed(str(x.device)) if draws else (no_seeds(str(x.device)), 0)
         settings = (which, groups, eps, after.slope, after.pool, after.dropout, after.noise)
@@ -87,7 +91,7 @@ class NormaliseActivate(torch.autograd.Function):
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, after: After) -> Tensor:
-    """The same in plain PyTorch."""
+    """What :class:`NormaliseActivate` computes, in plain PyTorch."""
     parts = [F.batch_norm(part, None, None, weight, bias, True, 0.0, eps) for part in x.chunk(groups)]
     y = F.leaky_relu(torch.cat(parts), after.slope)
     y = F.max_pool2d(y, 2) if after.pool else y
@@ -169,7 +173,7 @@ def _(
 
 
 def dropping(dropout: float) -> tuple[int, float]:
-    """The probability of dropping in 65536ths, and what the rest is multiplied by."""
+    """The probability of dropping in 65536ths, and the factor for the values that are kept."""
     return round(dropout * 65536), 1 / (1 - dropout)
 
 
@@ -183,12 +187,12 @@ def shapes_forward(x: Tensor, groups: int, pool: bool) -> tuple[Tensor, Tensor, 
 
 
 def shapes_backward(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """By x; by γ and by β for each group."""
+    """The gradients by x, and by γ and β for each group."""
     return torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
 
 
 def few_parts(partial: Tensor, block: int) -> Tensor:
-    """Partial sums that every program of a map can add up by itself."""
+    """Partial sums that are few enough for every program of a map to add them up."""
     from vmt.kernels import triton_kernels
 
     groups, parts, _, channels = partial.shape
@@ -202,7 +206,7 @@ def few_parts(partial: Tensor, block: int) -> Tensor:
 
 
 def division(tiles: Tiles, groups: int, rows: int, channels: int) -> tuple[int, int, int]:
-    """Parts of a group (a power of two), rows of each, and channels that one program takes."""
+    """The parts of a group (a power of two), the rows of a part, and the channels that one program takes."""
     block = min(64, channels & -channels)
     wanted = min(MOST_PARTS, tiles.programs * block // (groups * channels))
     if rows <= tiles.few_rows:
@@ -229,7 +233,7 @@ def next_seed(device: str) -> tuple[Tensor, int]:
 
 @torch.library.custom_op("vmt::fresh_seeds", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def fresh_seeds(n: int, device: torch.device) -> Tensor:
-    """An operator of its own, because compilers draw anew for each kernel that reads them."""
+    """Seeds from torch's generator. Without an operator, compilers would draw again in each kernel that reads them."""
     return torch.randint(2**62, (n,), device=device)
 
 
@@ -240,5 +244,5 @@ def _(n: int, device: torch.device) -> Tensor:
 
 @cache
 def no_seeds(device: str) -> Tensor:
-    """For kernels that draw nothing. Never forgotten: a captured graph goes on reading it."""
+    """A placeholder for kernels that draw nothing. It is kept forever, because a captured graph keeps reading it."""
     return torch.zeros(1, dtype=torch.int64, device=device)

@@ -8,38 +8,41 @@ from vmt.kernels.launch import early
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-def signed(value: int) -> int:
-    """The two's complement reading of 64 bits: torch has no unsigned 64-bit arithmetic."""
-    value &= (1 << 64) - 1
-    return value - (1 << 64) if value >> 63 else value
+def random_bits_in_torch(step: Tensor, key: Tensor, places: Tensor, frozen: bool) -> Tensor:
+    """The first numbers of the sequence of a key at a step, as many as ``places`` (see :func:`multiples`)."""
+    start = mix64((torch.zeros_like(step) if frozen else step) * signed(GOLDEN) + key)
+    return mix64(start + places)
 
 
-def shift_right(bits: Tensor, by: int) -> Tensor:
-    """Logical, not arithmetic, right shift."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
+def multiples(n: int, device: str) -> Tensor:
+    """1 … n times the golden ratio.
+
+    It is a table because compilers take the formula for an index, and find that it overflows.
+    """
+    return torch.arange(1, n + 1, device=device) * signed(GOLDEN)
 
 
 def mix64(bits: Tensor) -> Tensor:
-    """SplitMix64's output function: every input bit moves every output bit."""
+    """SplitMix64's output function: every input bit influences every output bit."""
     bits = (bits ^ shift_right(bits, 30)) * signed(0xBF58476D1CE4E5B9)
     bits = (bits ^ shift_right(bits, 27)) * signed(0x94D049BB133111EB)
     return bits ^ shift_right(bits, 31)
 
 
-def multiples(n: int, device: str) -> Tensor:
-    """1 … n times the golden ratio. A table, because compilers take the formula for an index and see it overflow."""
-    return torch.arange(1, n + 1, device=device) * signed(GOLDEN)
+def shift_right(bits: Tensor, by: int) -> Tensor:
+    """A logical right shift; torch's is arithmetic."""
+    return (bits >> by) & ((1 << (64 - by)) - 1)
 
 
-def random_bits_in_torch(step: Tensor, key: Tensor, places: Tensor, frozen: bool) -> Tensor:
-    """The first numbers of the sequence of a key at a step, as many as there are :func:`multiples`."""
-    start = mix64((torch.zeros_like(step) if frozen else step) * signed(GOLDEN) + key)
-    return mix64(start + places)
+def signed(value: int) -> int:
+    """64 bits as a signed number in two's complement: torch has no unsigned 64-bit arithmetic."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
 
 
 @torch.library.custom_op("vmt::random_bits", mutates_args=())
 def random_bits(step: Tensor, key: Tensor, n: int, frozen: bool) -> Tensor:
-    """The first ``n`` as one kernel instead of some twenty."""
+    """:func:`random_bits_in_torch` for the first ``n`` places, as one kernel instead of some twenty."""
     from vmt.kernels import triton_kernels
 
     out = torch.empty(n, dtype=torch.int64, device=step.device)

@@ -1,14 +1,7 @@
-"""Triton kernels for normalise → LeakyReLU (→ max-pool 2 → dropout → noise) of channels_last activations.
+"""All Triton kernels. The other modules of this package launch them and say in plain PyTorch what they compute.
 
-A batch holds groups of samples (passes), each normalised with its own statistics. One reduction and one map forward,
-one reduction and one map backward: each reads the convolution's output once, and nothing else is kept from the forward
-pass. Dropout masks are drawn again in the backward pass from the same counter. :mod:`vmt.kernels.norm_activate` calls these and
-says in plain PyTorch what they compute.
-
-A reduction leaves partial sums. The map that follows adds them up in each of its programs, in a fixed order, where they
-are few; where they are many, :func:`add_parts` does it once.
-
-``EARLY`` kernels are launched while the one before still runs (:mod:`vmt.kernels.launch`) and wait for its end first.
+A kernel with ``EARLY`` is launched while the one before it still runs (:mod:`vmt.kernels.launch`), and first waits for
+its end.
 """
 
 # mypy: ignore-errors
@@ -16,22 +9,25 @@ are few; where they are many, :func:`add_parts` does it once.
 import triton
 import triton.language as tl
 
+BLOCK = 512  # values that a program of `random_bits` or `clear` writes
+
 
 @triton.jit
 def wait_for_the_one_before(EARLY: tl.constexpr):
-    """First thing in a kernel that may be launched early; lets the next one be launched in turn."""
+    """Wait for the end of the kernel before, and let the next one be launched. A kernel must call this first."""
     if EARLY:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
 
 
-@triton.jit
-def tile_of(x, g, s, i, n, C, cols, ROWS: tl.constexpr, BR: tl.constexpr):
-    """Rows i … i + BR of part s of group g, zero beyond the end of either."""
-    inside = i + tl.arange(0, BR)
-    row = s * ROWS + inside
-    at = (g * n + row)[:, None] * C + cols[None, :]
-    return tl.load(x + at, mask=((inside < ROWS) & (row < n))[:, None], other=0.0).to(tl.float32)
+# Normalise → LeakyReLU (→ max-pool 2 → dropout → noise) of channels_last activations (norm_activate.py).
+#
+# A batch holds groups of samples (passes), each normalised with its own statistics. There is one reduction and one map
+# forward, and one reduction and one map backward. Each reads the convolution's output once, and nothing else is kept
+# from the forward pass: dropout masks are drawn again in the backward pass from the same counter.
+#
+# A reduction leaves partial sums. If they are few, each program of the map that follows adds them up, in a fixed order;
+# if they are many, `add_parts` does so once.
 
 
 @triton.jit
@@ -57,42 +53,6 @@ def statistics(
     tl.store(mine + C, tl.sum(squares, 0))
 
 
-@triton.jit
-def add_parts(partial, out, C, S: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr):
-    """Many parts of a sum into one."""
-    wait_for_the_one_before(EARLY)
-    g, which = tl.program_id(0), tl.program_id(1)
-    cols = tl.program_id(2) * BC + tl.arange(0, BC)
-    parts = partial + (g * S + tl.arange(0, S))[:, None] * 2 * C + which * C + cols[None, :]
-    tl.store(out + (g * 2 + which) * C + cols, tl.sum(tl.load(parts), 0))
-
-
-@triton.jit
-def added(partial, g, C, cols, PARTS: tl.constexpr):
-    """Both sums of a group."""
-    parts = partial + (g * PARTS + tl.arange(0, PARTS))[:, None] * 2 * C + cols[None, :]
-    return tl.sum(tl.load(parts), 0), tl.sum(tl.load(parts + C), 0)
-
-
-@triton.jit
-def interleaved(a, b, BR: tl.constexpr, BC: tl.constexpr):
-    return tl.reshape(tl.join(a, b), (BR, BC))
-
-
-@triton.jit
-def random_words(seeds, which, row, block, C, BC: tl.constexpr):
-    """Random words for pairs of neighbouring channels: the counter is the pair's place in the output."""
-    pair = row[:, None] * (C // 2) + block * (BC // 2) + tl.arange(0, BC // 2)[None, :]
-    return tl.randint4x(tl.load(seeds + which), pair, 7)
-
-
-@triton.jit
-def kept(word, threshold, BR: tl.constexpr, BC: tl.constexpr):
-    """Dropout's mask: each half of a word against the probability of dropping, in 65536ths."""
-    bits = interleaved((word & 0xFFFF).to(tl.int32), (word >> 16).to(tl.int32), BR, BC)
-    return bits >= threshold
-
-
 @triton.jit(do_not_specialize=["which"])
 def forward_map(
     x, partial, gamma, beta, mean_out, var_out, scale_out, shift_out, y, seeds, which,
@@ -100,7 +60,10 @@ def forward_map(
     PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, NOISE: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """``n`` rows of output per group: pixels, or windows of 2×2 of them; ``count`` pixels of input."""
+    """Normalise, activate, pool, drop and add noise.
+
+    Each group has ``n`` rows of output, which are pixels or windows of 2×2 pixels, and ``count`` pixels of input.
+    """
     wait_for_the_one_before(EARLY)
     g, tile, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
@@ -143,52 +106,13 @@ def forward_map(
     tl.store(y + out, z.to(y.dtype.element_ty), mask=mask)
 
 
-@triton.jit
-def larger(v, z, best_v, best_z, which, k):
-    better = z > best_z
-    return tl.where(better, v, best_v), tl.where(better, z, best_z), tl.where(better, k, which)
-
-
-@triton.jit
-def through_activation(
-    dy, x, scale, shift, seeds, which, row, block, cols, mask, C, slope, threshold, factor, H, W,
-    POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """The gradient at the normalised value, the input it belongs to, and with pooling which of four and where."""
-    g = tl.load(dy + row[:, None] * C + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-    winner = tl.zeros((BR, BC), tl.int32)
-    if POOL:
-        places = (H // 2) * (W // 2)
-        place = row % places
-        pixel = (row // places) * H * W + (place // (W // 2)) * 2 * W + (place % (W // 2)) * 2
-        at = pixel[:, None] * C + cols[None, :]
-        v0 = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-        v1 = tl.load(x + at + C, mask=mask, other=0.0).to(tl.float32)
-        v2 = tl.load(x + at + W * C, mask=mask, other=0.0).to(tl.float32)
-        v3 = tl.load(x + at + W * C + C, mask=mask, other=0.0).to(tl.float32)
-        v, z = v0, v0 * scale + shift
-        v, z, winner = larger(v1, v1 * scale + shift, v, z, winner, 1)
-        v, z, winner = larger(v2, v2 * scale + shift, v, z, winner, 2)
-        v, z, winner = larger(v3, v3 * scale + shift, v, z, winner, 3)
-    else:
-        at = row[:, None] * C + cols[None, :]
-        v0 = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-        v1, v2, v3 = v0, v0, v0
-        v, z = v0, v0 * scale + shift
-    if DROP:
-        a, b, c, d = random_words(seeds, which, row, block, C, BC)
-        g = tl.where(kept(c, threshold, BR, BC), g * factor, 0.0)
-    g = tl.where(z > 0, g, g * slope)
-    return g, v, winner, at, v0, v1, v2, v3
-
-
 @triton.jit(do_not_specialize=["which"])
 def gradient_sums(
     dy, x, scale_in, shift_in, seeds, which, partial, n, C, slope, threshold, factor, H, W,
     S: tl.constexpr, ROWS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Σg and Σg·x, by group, part and channel; g is the gradient at the normalised value."""
+    """Σg and Σg·x by group, part and channel, where g is the gradient at the normalised value."""
     wait_for_the_one_before(EARLY)
     group, s, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
@@ -228,7 +152,7 @@ def backward_map(
     PARTS: tl.constexpr, POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """The gradient at the convolution's output: scale · g + slope · x + constant. Also what those of γ and β add up."""
+    """The gradient at the convolution's output, scale · g + slope · x + constant, and those of γ and β by group."""
     wait_for_the_one_before(EARLY)
     group, tile, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     cols = block * BC + tl.arange(0, BC)
@@ -261,14 +185,105 @@ def backward_map(
 
 
 @triton.jit
+def add_parts(partial, out, C, S: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr):
+    """Add up the parts of a sum."""
+    wait_for_the_one_before(EARLY)
+    g, which = tl.program_id(0), tl.program_id(1)
+    cols = tl.program_id(2) * BC + tl.arange(0, BC)
+    parts = partial + (g * S + tl.arange(0, S))[:, None] * 2 * C + which * C + cols[None, :]
+    tl.store(out + (g * 2 + which) * C + cols, tl.sum(tl.load(parts), 0))
+
+
+@triton.jit
+def tile_of(x, g, s, i, n, C, cols, ROWS: tl.constexpr, BR: tl.constexpr):
+    """Rows i … i + BR of part s of group g; zero beyond the end of the part or the group."""
+    inside = i + tl.arange(0, BR)
+    row = s * ROWS + inside
+    at = (g * n + row)[:, None] * C + cols[None, :]
+    return tl.load(x + at, mask=((inside < ROWS) & (row < n))[:, None], other=0.0).to(tl.float32)
+
+
+@triton.jit
+def added(partial, g, C, cols, PARTS: tl.constexpr):
+    """Both sums of a group, added up from their parts."""
+    parts = partial + (g * PARTS + tl.arange(0, PARTS))[:, None] * 2 * C + cols[None, :]
+    return tl.sum(tl.load(parts), 0), tl.sum(tl.load(parts + C), 0)
+
+
+@triton.jit
+def through_activation(
+    dy, x, scale, shift, seeds, which, row, block, cols, mask, C, slope, threshold, factor, H, W,
+    POOL: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """The gradient at the normalised value and the input that it belongs to; with pooling, which of four and where."""
+    g = tl.load(dy + row[:, None] * C + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+    winner = tl.zeros((BR, BC), tl.int32)
+    if POOL:
+        places = (H // 2) * (W // 2)
+        place = row % places
+        pixel = (row // places) * H * W + (place // (W // 2)) * 2 * W + (place % (W // 2)) * 2
+        at = pixel[:, None] * C + cols[None, :]
+        v0 = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+        v1 = tl.load(x + at + C, mask=mask, other=0.0).to(tl.float32)
+        v2 = tl.load(x + at + W * C, mask=mask, other=0.0).to(tl.float32)
+        v3 = tl.load(x + at + W * C + C, mask=mask, other=0.0).to(tl.float32)
+        v, z = v0, v0 * scale + shift
+        v, z, winner = larger(v1, v1 * scale + shift, v, z, winner, 1)
+        v, z, winner = larger(v2, v2 * scale + shift, v, z, winner, 2)
+        v, z, winner = larger(v3, v3 * scale + shift, v, z, winner, 3)
+    else:
+        at = row[:, None] * C + cols[None, :]
+        v0 = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+        v1, v2, v3 = v0, v0, v0
+        v, z = v0, v0 * scale + shift
+    if DROP:
+        a, b, c, d = random_words(seeds, which, row, block, C, BC)
+        g = tl.where(kept(c, threshold, BR, BC), g * factor, 0.0)
+    g = tl.where(z > 0, g, g * slope)
+    return g, v, winner, at, v0, v1, v2, v3
+
+
+@triton.jit
+def larger(v, z, best_v, best_z, which, k):
+    """The larger of two normalised values, the input that it belongs to, and which of four it is."""
+    better = z > best_z
+    return tl.where(better, v, best_v), tl.where(better, z, best_z), tl.where(better, k, which)
+
+
+@triton.jit
+def random_words(seeds, which, row, block, C, BC: tl.constexpr):
+    """Random words for pairs of neighbouring channels. The counter is the place of the pair in the output."""
+    pair = row[:, None] * (C // 2) + block * (BC // 2) + tl.arange(0, BC // 2)[None, :]
+    return tl.randint4x(tl.load(seeds + which), pair, 7)
+
+
+@triton.jit
+def kept(word, threshold, BR: tl.constexpr, BC: tl.constexpr):
+    """Dropout's mask: each half of a word compared with the probability of dropping, in 65536ths."""
+    bits = interleaved((word & 0xFFFF).to(tl.int32), (word >> 16).to(tl.int32), BR, BC)
+    return bits >= threshold
+
+
+@triton.jit
+def interleaved(a, b, BR: tl.constexpr, BC: tl.constexpr):
+    """Two halves as one tile of neighbouring columns."""
+    return tl.reshape(tl.join(a, b), (BR, BC))
+
+
+# Gradients of 3×3 convolutions by their weights (convolution.py).
+
+
+@triton.jit
 def by_weights(
     xs, dys, partial, H, W, CI, CO,
     STARTS: tl.constexpr, ROWS: tl.constexpr, EACH: tl.constexpr, BM: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Of several convolutions at once, each cut into parts of EACH pixels; convolution m has the parts from STARTS[m]
-    on and ROWS[m] pixels. A program takes one part, one row of the window and one block of channels: the three taps of
-    that row share the load of ``dy``."""
+    """Gradients by the weights of several convolutions, each cut into parts of EACH pixels.
+
+    Convolution m has the parts from STARTS[m] on and ROWS[m] pixels. A program takes one part, one row of the window
+    and one block of channels: the three taps of that row share the load of ``dy``.
+    """
     wait_for_the_one_before(EARLY)
     # The three rows of the window over one part run side by side: they read the same pixels.
     down, part, block = tl.program_id(0) - 1, tl.program_id(1), tl.program_id(2)
@@ -299,7 +314,7 @@ def by_weights(
 
 @triton.jit
 def add_parts_of(partial, out, columns, STARTS: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr):
-    """Of several sums in parts, each in rows of its own: sum m has the rows from STARTS[m] to STARTS[m + 1]."""
+    """Add up the parts of several sums: sum m has the rows from STARTS[m] to STARTS[m + 1]."""
     wait_for_the_one_before(EARLY)
     cols = tl.program_id(0) * BC + tl.arange(0, BC)
     m = tl.program_id(1)
@@ -315,17 +330,7 @@ def add_parts_of(partial, out, columns, STARTS: tl.constexpr, BP: tl.constexpr, 
     tl.store(out + m * columns + cols, tl.sum(total, 0), mask=cols < columns)
 
 
-@triton.jit
-def patches(x, row, pixels, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl.constexpr):
-    """What the 3×3 window over each pixel sees: entry k is channel k % CIN of tap k // CIN."""
-    k = tl.arange(0, KP)
-    c, tap = k % CIN, k // CIN
-    n, place = row // (H * W), row % (H * W)
-    v = (place // W)[:, None] + (tap // 3)[None, :] - 1
-    u = (place % W)[:, None] + (tap % 3)[None, :] - 1
-    inside = (row < pixels)[:, None] & (k < 9 * CIN)[None, :] & (v >= 0) & (v < H) & (u >= 0) & (u < W)
-    at = n[:, None] * sn + c[None, :] * sc + v * sh + u * sw
-    return tl.load(x + at, mask=inside, other=0.0).to(tl.bfloat16)
+# The first convolution, of one to three channels: patches times all weights on the tensor cores (convolution.py).
 
 
 @triton.jit
@@ -333,6 +338,7 @@ def stem_forward(
     x, w, y, pixels, H, W, sn, sc, sh, sw, wo, wc, wh, ww, COUT,
     CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    """The convolution: the patches of a tile of pixels times all weights."""
     wait_for_the_one_before(EARLY)
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     cols = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -349,7 +355,7 @@ def stem_by_weight(
     x, dy, partial, pixels, H, W, sn, sc, sh, sw, COUT,
     EACH: tl.constexpr, CIN: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Each program adds up its share of the pixels."""
+    """The gradient by the weights, in parts: each program adds up its share of the pixels."""
     wait_for_the_one_before(EARLY)
     program = tl.program_id(0)
     cols = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -402,10 +408,27 @@ def collect(
 
 
 @triton.jit
+def patches(x, row, pixels, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl.constexpr):
+    """The values under the 3×3 window over each pixel: entry k is channel k % CIN of tap k // CIN."""
+    k = tl.arange(0, KP)
+    c, tap = k % CIN, k // CIN
+    n, place = row // (H * W), row % (H * W)
+    v = (place // W)[:, None] + (tap // 3)[None, :] - 1
+    u = (place % W)[:, None] + (tap % 3)[None, :] - 1
+    inside = (row < pixels)[:, None] & (k < 9 * CIN)[None, :] & (v >= 0) & (v < H) & (u >= 0) & (u < W)
+    at = n[:, None] * sn + c[None, :] * sc + v * sh + u * sw
+    return tl.load(x + at, mask=inside, other=0.0).to(tl.bfloat16)
+
+
+# Instance norm: one program per image and channel (instance_norm.py).
+
+
+@triton.jit
 def instance_forward(
     x, gamma, beta, y, mean_out, rate_out, pixels, W, sn, sc, sh, sw, yn, yc, yh, yw, eps,
     C: tl.constexpr, BP: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    """One program normalises one channel of one image, whose pixels it holds all at once."""
     wait_for_the_one_before(EARLY)
     n, c = tl.program_id(0), tl.program_id(1)
     p = tl.arange(0, BP)
@@ -427,7 +450,7 @@ def instance_backward(
     dn, dc, dh, dw,
     C: tl.constexpr, BP: tl.constexpr, BY_X: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Σ g·x̂ and Σ g of each image and channel, and with BY_X the gradient at the image: γ/σ (g − ḡ − x̂ mean(g·x̂))."""
+    """Σ g·x̂ and Σ g of each image and channel, and with BY_X the gradient at the image, γ/σ (g − ḡ − x̂ mean(g·x̂))."""
     wait_for_the_one_before(EARLY)
     n, c = tl.program_id(0), tl.program_id(1)
     p = tl.arange(0, BP)
@@ -445,18 +468,12 @@ def instance_backward(
         tl.store(dx + n * dn + c * dc + row * dh + column * dw, by_v, mask=inside)
 
 
-BLOCK = 512
-
-
-@triton.jit
-def mix(bits):
-    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
-    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
-    return bits ^ (bits >> 31)
+# SplitMix64 (random_bits.py).
 
 
 @triton.jit
 def random_bits(step, out, key, n, FROZEN: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    """The first ``n`` numbers of the sequence of a key at a step; the same at every step with FROZEN."""
     wait_for_the_one_before(EARLY)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = tl.load(step).to(tl.uint64)
@@ -468,10 +485,19 @@ def random_bits(step, out, key, n, FROZEN: tl.constexpr, BLOCK: tl.constexpr, EA
     tl.store(out + place, bits.to(tl.int64, bitcast=True), mask=place < n)
 
 
-BLOCK = 512
+@triton.jit
+def mix(bits):
+    """SplitMix64's output function."""
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
+    return bits ^ (bits >> 31)
+
+
+# Zeros, in the place of memsets in a captured graph (vmt.engine.memsets).
 
 
 @triton.jit(do_not_specialize=["words"])
 def clear(out, words, BLOCK: tl.constexpr):
+    """Write zeros into so many words of 32 bits."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.zeros((BLOCK,), tl.int32), mask=at < words)
