@@ -28,7 +28,7 @@ EVALUATE_EVERY = 2_500
 
 def curve(task: Task, seed: int, weights: int, warm_up: float, iterations: int, device: str) -> list[float]:
     """Accuracy on the target's test set in percent, every 2,500 iterations of a run of 40,000 that is cut short."""
-    recipe = with_settings(paper("mnist-svhn"), {"warm_up": warm_up}, {})
+    recipe = with_settings(paper("mnist-svhn"), {"warm_up": warm_up})
     method, config = recipe.build(), replace(recipe.config, seed=seed, device=device)
     shape = task.sample_shape
     state = build_state(method, lambda: cnn(shape, 10, instance_norm=True), shape, weights, torch_device(device))

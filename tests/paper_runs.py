@@ -17,7 +17,9 @@ def write_runs(systems: Iterable[System], data: Path, runs: Path, results: Path)
     """The run of each system with seed 0, and its result file."""
     task = load_data(DataSpec("mnist-svhn", str(data)))
     for experiment in {system.experiment.name: system.experiment for system in systems}.values():
-        recipe = with_settings(experiment.recipe(0), {"iterations": 4}, {"iterations": 2})
+        recipe = experiment.recipe(0)
+        short = {"iterations": 4} | ({} if recipe.dirt_t is None else {"dirt_t_iterations": 2})
+        recipe = with_settings(recipe, short)
         config = replace(recipe.config, batch_size=4, evaluate_every=2, precision="float32", validate_samples=0)
         spec = RunSpec(DataSpec("mnist-svhn", str(data)), replace(recipe, config=config))
         job = Job(experiment, 0, experiment.phases[-1])
