@@ -13,7 +13,8 @@ ROOMS = """
 errors _imports formats progress
 disk
 device losses figures
-data kernels validators
+kernels
+data validators
 nets
 methods
 step

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.synthetic.glyphs import CELL, INK_HEIGHT, Atlas
+from vmt.kernels.random_bits import GOLDEN, mix64, multiples, shift_right, signed
 
 SIDE = 32
 SUPERSAMPLING = 2
@@ -27,9 +28,6 @@ MIN_CONTRAST, MAX_CONTRAST = 25.0, 150.0  # of luminance, which is 0 to 255; col
 LUMINANCE = torch.tensor([0.299, 0.587, 0.114])
 NOISE_BANK = 2**18
 NOISE_SEED, NOISE_STREAM = 0, 2**32
-SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ divided by the golden ratio
-
-Words = NDArray[np.uint64]
 
 
 class PictureDraws:
@@ -185,19 +183,12 @@ def _per_image(values: Tensor, ndim: int = 3) -> Tensor:
 
 def uniforms(seed: int, stream: int, indices: NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """(len(indices), count) random numbers in [0, 1), a function of seed, stream, index and place alone."""
-    return (words(seed, stream, indices, count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    uniform: NDArray[np.float64] = (shift_right(words(seed, stream, indices, count), 11).double() * 2.0**-53).numpy()
+    return uniform
 
 
-def words(seed: int, stream: int, indices: NDArray[np.int64], count: int) -> Words:
+def words(seed: int, stream: int, indices: NDArray[np.int64], count: int) -> Tensor:
     """(len(indices), count) random words of 64 bits, by SplitMix64."""
-    key = np.array([seed, stream], np.uint64)
-    with np.errstate(over="ignore"):  # the arithmetic is modulo 2⁶⁴
-        start = _mixed(_mixed(_mixed(key[:1]) + key[1:] * SPLITMIX_STEP) + indices.astype(np.uint64) * SPLITMIX_STEP)
-        places = np.arange(1, count + 1, dtype=np.uint64) * SPLITMIX_STEP
-        return _mixed(start[:, None] + places)
-
-
-def _mixed(z: Words) -> Words:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    key = mix64(mix64(torch.tensor(signed(seed))) + signed(stream * GOLDEN))
+    start = mix64(key + torch.from_numpy(indices) * signed(GOLDEN))
+    return mix64(start[:, None] + multiples(count, "cpu"))
