@@ -83,7 +83,7 @@ def test_a_short_dirt_t_on_the_command_line(run: list[str], tmp_path: Path, caps
     assert main([*run, "--dirt-t", "--dirt-t-iterations", "50"]) == 0
     said = capsys.readouterr()
     assert "then DIRT-T: 50 iterations, a new teacher every 5," in said.out
-    assert "keeps the teacher" not in said.err
+    assert "never refreshed" not in said.err
     assert json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]["dirt_t"]["interval"] == 5
 
 

@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from vmt.report.page import write_report
     from vmt.disk import write_atomically
     from vmt.figures import draw_comparison
     from vmt.progress import Progress
+    from vmt.report.page import write_report
     from vmt.runs.folder import CURVES, SUMMARY, RunSpec
     from vmt.runs.recipes import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS, digits
     from vmt.runs.run import Run, carry_out

@@ -18,8 +18,7 @@ from vmt.nets.staged import Staged
 from vmt.runs.folder import model_at_the_end
 from vmt.runs.record import RunRecord
 from vmt.step.state import build_state, predictor_of
-from vmt.train.checkpoint import load_latest
-from vmt.train.loop import CHECKPOINTS
+from vmt.train.checkpoint import CHECKPOINTS, load_latest
 
 BATCH = 250
 Floats = NDArray[np.float32]

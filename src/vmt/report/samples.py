@@ -18,7 +18,7 @@ from vmt.report.thumbnails import make_sheet
 from vmt.runs.environment import data_fingerprint
 from vmt.runs.record import RunRecord
 from vmt.runs.spec import DataSpec
-from vmt.train.loop import largest_class
+from vmt.train.collapse import largest_class
 
 Rows = NDArray[np.int64]
 MAP_SOURCE, MAP_TARGET = 350, 550

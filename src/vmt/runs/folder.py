@@ -33,9 +33,8 @@ from vmt.methods.nouns import Method
 from vmt.nets.factory import OWN_MODULE, NetSpec
 from vmt.runs.recipes import Recipe
 from vmt.runs.spec import DataSpec
-from vmt.train.checkpoint import checkpoints
+from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.config import Config
-from vmt.train.loop import CHECKPOINTS
 
 RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
 BEST, LAST = "model_best.safetensors", "model_last.safetensors"

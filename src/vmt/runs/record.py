@@ -13,7 +13,7 @@ from vmt.methods.nouns import Method
 from vmt.runs.folder import AS_A_VALUE, EARLIER_ADAPT, RUN, SUMMARY, RunSpec, read_record
 from vmt.step.plan import trains_on
 from vmt.train.checkpoint import LoopState
-from vmt.train.collapse import Watch
+from vmt.train.collapse import CollapseWatch
 from vmt.train.log import LOG, read_log
 
 BOUNDS = {"source_only": "lower", "target_only": "upper"}
@@ -150,7 +150,7 @@ def collapse_in_log(run: RunRecord, largest_source_class: float | None, classes:
     if run.built_method is None or not run.evaluations:
         return None
     largest = largest_source_class or 1 / max(2, len(run.last["target"]["predicted_share"]))
-    watch, state, begin = Watch(run.built_method, largest, classes), LoopState(), 0
+    watch, state, begin = CollapseWatch(run.built_method, largest, classes), LoopState(), 0
     for phase in run.built_method.phases:
         for record in run.evaluations:
             if record.get("phase") == phase.name:

@@ -30,11 +30,11 @@ from vmt.runs.environment import data_fingerprint, environment
 from vmt.runs.folder import AS_A_VALUE, BEST, CURVES, LAST, MODEL, RUN, SUMMARY, RunSpec, folder_lock
 from vmt.runs.recipes import Recipe, evaluations_for, own_recipe, with_settings
 from vmt.runs.spec import DataSpec
-from vmt.train.checkpoint import checkpoints
+from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
 from vmt.train.log import LOG, record_writer
-from vmt.train.loop import CHECKPOINTS, Outcome, train
+from vmt.train.loop import Outcome, train
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class LoopState:
     """Which look is the best by ``Config.keep_best``."""
 
 
+CHECKPOINTS = "checkpoints"
 KEEP = 2
 WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "manifest.json"
 PREFIX = "step-"

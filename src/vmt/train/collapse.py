@@ -7,6 +7,7 @@ the accuracy on the *source* falls too. So it can be seen early and without targ
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from vmt.data.domains import Domain
 from vmt.evaluate.accuracy import Evaluation
 from vmt.methods.nouns import Method, Phase
 from vmt.step.plan import trains_on
@@ -26,7 +27,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True)
-class Watch:
+class CollapseWatch:
     """What a run's looks add up to, one after the other: for the loop, and for a report from the log alone."""
 
     method: Method
@@ -106,3 +107,9 @@ def unlearned(source: Evaluation | None, source_share: float) -> str | None:
         f"class alone gives {source_share:.1%}; check that labels belong to their samples, and try a lower learning "
         "rate."
     )
+
+
+def largest_class(source: Domain) -> float:
+    """The share of the largest class among the labels of a domain."""
+    assert source.y is not None
+    return float(source.y.bincount().max()) / len(source)

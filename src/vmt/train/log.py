@@ -130,7 +130,7 @@ class Log:
         if self.mirror is not None:
             self.mirror.write(record)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """To the disk: after a loss of power a checkpoint must not know more than the log."""
         if self.path is not None and self.path.exists():
             with explain_write_errors(self.path):

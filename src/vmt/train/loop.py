@@ -1,9 +1,13 @@
-"""The training loop: run the step, look at the model now and then, save, until the phases are done."""
+"""The training loop: run steps, log, evaluate and save now and then, until all phases are done.
+
+:func:`train` is the loop, and :class:`Training` is what it works on.
+"""
 
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
@@ -11,7 +15,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from vmt.data.domains import Domain
 from vmt.data.task import Task
 from vmt.device import chosen_precision, cpu_threads, default_torch_settings, single_precision, torch_device
 from vmt.engine.engine import make_engine
@@ -23,68 +26,42 @@ from vmt.nets.staged import Staged
 from vmt.progress import Progress
 from vmt.step.context import make_context
 from vmt.step.state import State, build_state, predictor_of
-from vmt.train.checkpoint import LoopState, checkpoints, load_latest, save_checkpoint
-from vmt.train.collapse import Watch
+from vmt.train.checkpoint import CHECKPOINTS, LoopState, checkpoints, load_latest, save_checkpoint
+from vmt.train.collapse import CollapseWatch, largest_class
 from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
 from vmt.train.log import Log, plain
 
-
-def run_events(phase: Phase, state: State, step: int) -> None:
-    """Run what is due before step ``step`` of a phase (its first is 0)."""
-    for event in phase.events:
-        if step % event.every == 0:
-            copy_role(event.action, state)
-
-
-def never_refreshed(method: Method) -> Iterator[str]:
-    """A sentence for each event that happens only once, because its phase is over before it is due again."""
-    for phase in method.phases:
-        for event in phase.events:
-            if event.every >= phase.iterations:
-                yield (
-                    f"{phase.name} has {phase.iterations} iterations and an interval of {event.every}: it keeps the "
-                    f"{event.action.into} that it begins with to its end."
-                )
-
-
-@torch.no_grad()
-def copy_role(action: CopyRole, state: State) -> None:
-    """Weights and running statistics, in place: captured graphs hold on to the tensors."""
-    of, into = state.roles[action.of], state.roles[action.into]
-    torch._foreach_copy_(list(into.parameters()), list(of.parameters()))
-    if buffers := list(into.buffers()):
-        torch._foreach_copy_(buffers, list(of.buffers()))
-
-
-CHECKPOINTS = "checkpoints"
-# A chunk of steps between two looks at the clock and at Ctrl-C, in seconds.
+# The loop checks the clock and Ctrl-C about this often, in seconds.
 CHUNK = 0.5
-WATCHED = 2000
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished run: the network that predicts, and how it got there."""
-
-    network: Staged
-    records: list[dict[str, Any]]
-    loop_state: LoopState
-    step: int
-    finished: bool
-    """False when it was interrupted, or stopped because it collapsed."""
-    best: Staged | None = None
-    """The network as it was at the best look, if one was to be kept."""
-    given_up: bool = False
-    """Whether it was stopped because it collapsed, so that there is nothing to go on with."""
-
+# An unlabelled target is evaluated on at most this many of its samples.
+UNLABELLED_SAMPLES = 2000
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a call of :func:`train` ends with."""
+
+    network: Staged
+    """The network that predicts."""
+    records: list[dict[str, Any]]
+    """The records of the log."""
+    loop_state: LoopState
+    step: int
+    """The number of iterations that are done."""
+    finished: bool
+    """Whether all iterations are done; not if the run was interrupted, or stopped because it collapsed."""
+    best: Staged | None = None
+    """The network of the best evaluation, if ``Config.keep_best`` asked for it."""
+    given_up: bool = False
+    """Whether the run was stopped because it collapsed, so that there is no point in resuming it."""
+
+
 def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
-    """Of several threads one runs and the others wait: draws come from torch's generator, which all of them share."""
+    """Let other threads wait while one runs, because dropout draws from torch's generator, which they all share."""
     lock = threading.RLock()
 
     @wraps(run)
@@ -111,133 +88,224 @@ def train(
     until: str | None = None,
     phase_ended: Callable[[str, Staged], None] | None = None,
 ) -> Outcome:
-    """Train a method on a task. With ``out``, log and checkpoints go there; ``resume`` goes on from the last one.
+    """Train a method on a task. With ``out``, the log and checkpoints go to that folder.
 
-    After ``budget`` seconds the run stops as if it had been interrupted: with a checkpoint to go on from. So it does
-    at the end of the phase ``until``. ``phase_ended`` gets the name of each phase that ends, and the network then.
+    With ``resume``, training continues from the last checkpoint there. After ``budget`` seconds, and at the end of the
+    phase ``until``, the run stops as if it had been interrupted, with a checkpoint to resume from. ``phase_ended`` is
+    called with the name of each phase that ends and with the network at that time.
     """
-    deadline = None if budget is None else time.monotonic() + budget
+    deadline = math.inf if budget is None else time.monotonic() + budget
     progress = progress or Progress(show=False)
-    device = torch_device(config.device)
-    task = task.to(device)
-    with single_precision():  # here alone, for other threads share the default type
-        state = build_state(method, network, task.sample_shape, config.seed, device)
-    bfloat16, why = chosen_precision(config.precision, device, task.source.is_images)
-    context = make_context(task, method, state, seed=config.seed, batch_size=config.batch_size, bfloat16=bfloat16)
-    engine = make_engine(config.engine, state, context, config.seed, method.iterations, progress.say)
-    log, notes, best = Log(out, config.tensorboard), LoopState(), BestModel(config.keep_best)
-    if out is not None and resume and (found := load_latest(out / CHECKPOINTS)):
-        tensors, saved, said = found
-        state.restore_(engine.take_from(best.take_from(tensors)))
-        notes = LoopState(**saved)
-        for sentence in said:
-            progress.say(sentence)
-    log.rewind(done := int(state.step))
-    progress.say(f"{engine.why} Precision {why}")
-    for sentence in never_refreshed(method):
-        progress.say(sentence)
-    # An unlabelled target is watched through some of the samples it is trained on.
-    target_seen = subsample(
-        task.target_test or subsample(task.target.without_labels(), WATCHED), config.evaluate_samples
-    )
-    source_seen = task.source_test and subsample(task.source_test, config.evaluate_samples)
-    probe = make_probe(task, config.validate_samples)
-    watch = Watch(method, largest_class(task.source), task.classes)
-
-    def observe(phase: Phase, begin: int) -> None:
-        """Evaluate, log what was seen, and watch for collapse."""
-        network = predictor_of(method, state)
-        target = evaluate(network, target_seen, task.preprocess)
-        source = evaluate(network, source_seen, task.preprocess) if source_seen is not None else None
-        seen = {"step": done, "phase": phase.name, "target": asdict(target), "source": source and asdict(source)}
-        if probe is not None:
-            seen |= probe.validate(network, student_of(method, state), config.keep_best)
-            notes.best = best.consider(seen, network, notes.best)
-        log.write(seen)
-        if sentence := watch.observe(notes, phase, begin, done, target, source):
-            progress.say(sentence)
-        progress.show_accuracy(target=target.accuracy, source=None if source is None else source.accuracy)
-
-    def save() -> None:
-        if out is not None:
-            log.settle()
-            tensors = {**state.tensors(), **best.tensors(), **engine.tensors()}
-            save_checkpoint(out / CHECKPOINTS, tensors, asdict(notes), done)
-
-    def outcome(finished: bool) -> Outcome:
-        network = predictor_of(method, state)
-        return Outcome(network, log.records, notes, done, finished, best.model(network), given_up() and not finished)
-
-    def given_up() -> bool:
-        return config.stop_on_collapse and notes.collapsed is not None
-
-    if given_up():  # before this resumption; there is nothing to go on with
-        return outcome(finished=done == method.iterations)
-    steps_per_chunk = 1
-    begin = 0
-    own = [device] if device.type == "cuda" else []  # of several GPUs, the others are left alone
-    batch_values = config.batch_size * math.prod(task.sample_shape)
-    with interruptible() as interrupted, cpu_threads(config.threads, batch_values), torch.random.fork_rng(own):
+    training = Training(task, method, network, config, out, progress, phase_ended)
+    training.start(resume)
+    if training.has_given_up:  # before it was resumed
+        return training.outcome()
+    with interruptible() as interrupted, training.own_threads_and_generators():
         for phase in method.phases:
-            end = begin + phase.iterations
-            progress.start(phase.name, phase.iterations, done=min(max(done - begin, 0), phase.iterations))
-            while done < end:
-                started = time.perf_counter()
-                run_events(phase, state, done - begin)
-                stop = min(next_stop(done, begin, phase, config), done + steps_per_chunk)
-                engine.run(phase, first=done - begin, count=stop - done, global_step=done)
-                ran, done = stop - done, stop
-                if due(done, end, config.log_every, config.evaluate_every, config.checkpoint_every):
-                    metrics = plain(engine.metrics())
-                    refuse_nonsense(metrics, done, out)
-                    log.write({"step": done, "phase": phase.name, **metrics})
-                if due(done, end, config.evaluate_every):
-                    observe(phase, begin)
-                    if done == end and phase_ended is not None:
-                        phase_ended(phase.name, predictor_of(method, state))
-                spent = time.perf_counter() - started
-                notes.seconds += spent
-                if due(done, end, config.evaluate_every):
-                    notes.clock.append((done, round(notes.seconds, 2)))
-                steps_per_chunk = max(1, int(CHUNK * ran / spent))
-                stopping = given_up() or interrupted() or (deadline is not None and time.monotonic() > deadline)
-                stopping &= done < method.iterations  # else nothing is left to stop
-                if stopping or due(done, end, config.checkpoint_every):
-                    save()
-                progress.advance(ran)
-                if stopping:
-                    return outcome(finished=False)
+            training.enter(phase)
+            while training.done < training.end:
+                count = training.advance()
+                stop = training.has_given_up or interrupted() or time.monotonic() > deadline
+                stop = stop and not training.is_finished
+                if stop or training.is_due(config.checkpoint_every):
+                    training.save()
+                progress.advance(count)
+                if stop:
+                    return training.outcome()
             if phase.name == until:
                 break
-            begin = end
     progress.close()
-    return outcome(finished=done == method.iterations)
+    return training.outcome()
 
 
-def due(done: int, end: int, *every: int) -> bool:
-    """Whether something that happens every so many iterations, and at the end of a phase, happens now."""
-    return done == end or any(done % n == 0 for n in every)
+class Training:
+    """A run in progress: what it changes, what it reads, and where it has come to."""
+
+    def __init__(
+        self,
+        task: Task,
+        method: Method,
+        network: Callable[[], Staged],
+        config: Config,
+        out: Path | None,
+        progress: Progress,
+        phase_ended: Callable[[str, Staged], None] | None,
+    ) -> None:
+        self.method, self.config, self.out = method, config, out
+        self.progress, self.phase_ended = progress, phase_ended
+        self.device = torch_device(config.device)
+        self.task = task = task.to(self.device)
+        with single_precision():  # only here, because other threads share the default type
+            self.state = build_state(method, network, task.sample_shape, config.seed, self.device)
+        bfloat16, self.why_precision = chosen_precision(config.precision, self.device, task.source.is_images)
+        context = make_context(
+            task, method, self.state, seed=config.seed, batch_size=config.batch_size, bfloat16=bfloat16
+        )
+        self.engine = make_engine(config.engine, self.state, context, config.seed, method.iterations, progress.say)
+        self.log = Log(out, config.tensorboard)
+        self.loop_state = LoopState()
+        self.best = BestModel(config.keep_best)
+        target = task.target_test or subsample(task.target.without_labels(), UNLABELLED_SAMPLES)
+        self.target = subsample(target, config.evaluate_samples)
+        self.source = task.source_test and subsample(task.source_test, config.evaluate_samples)
+        self.probe = make_probe(task, config.validate_samples)
+        self.watch = CollapseWatch(method, largest_class(task.source), task.classes)
+        # The current phase goes from iteration ``begin`` of the run to ``end``, and ``done`` iterations are done.
+        self.phase = method.phases[0]
+        self.begin = self.end = self.done = 0
+        self.steps_per_chunk = 1
+
+    @property
+    def predictor(self) -> Staged:
+        return predictor_of(self.method, self.state)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.done == self.method.iterations
+
+    @property
+    def has_given_up(self) -> bool:
+        return self.config.stop_on_collapse and self.loop_state.collapsed is not None
+
+    def start(self, resume: bool) -> None:
+        """Restore the last checkpoint if the run is resumed, and say how the run is carried out."""
+        if self.out is not None and resume and (found := load_latest(self.out / CHECKPOINTS)):
+            tensors, loop_state, messages = found
+            self.state.restore_(self.engine.take_from(self.best.take_from(tensors)))
+            self.loop_state = LoopState(**loop_state)
+            for message in messages:
+                self.progress.say(message)
+        self.done = int(self.state.step)
+        self.log.rewind(self.done)
+        self.progress.say(f"{self.engine.why} Precision {self.why_precision}")
+        for message in never_refreshed(self.method):
+            self.progress.say(message)
+
+    @contextmanager
+    def own_threads_and_generators(self) -> Iterator[None]:
+        """Set the CPU threads of this run; put them and torch's random state back afterwards."""
+        batch_values = self.config.batch_size * math.prod(self.task.sample_shape)
+        devices = [self.device] if self.device.type == "cuda" else []  # the generators of other GPUs are left alone
+        with cpu_threads(self.config.threads, batch_values), torch.random.fork_rng(devices):
+            yield
+
+    def enter(self, phase: Phase) -> None:
+        """Go to the next phase."""
+        self.phase, self.begin, self.end = phase, self.end, self.end + phase.iterations
+        done = min(max(self.done - self.begin, 0), phase.iterations)
+        self.progress.start(phase.name, phase.iterations, done)
+
+    def advance(self) -> int:
+        """Run steps until something is due or half a second is over; then log and evaluate if that is due.
+
+        Returns the number of steps.
+        """
+        started, config = time.perf_counter(), self.config
+        first = self.done - self.begin
+        run_events(self.phase, self.state, first)
+        stop = min(next_stop(self.done, self.begin, self.phase, config), self.done + self.steps_per_chunk)
+        count = stop - self.done
+        self.engine.run(self.phase, first, count, global_step=self.done)
+        self.done = stop
+        if self.is_due(config.log_every, config.evaluate_every, config.checkpoint_every):
+            metrics = plain(self.engine.metrics())  # the host waits for the device here
+            check_finite(metrics, self.done, self.out)
+            self.log.write({"step": self.done, "phase": self.phase.name, **metrics})
+        if self.is_due(config.evaluate_every):
+            self.evaluate()
+        if self.done == self.end and self.phase_ended is not None:
+            self.phase_ended(self.phase.name, self.predictor)
+        spent = time.perf_counter() - started
+        self.loop_state.seconds += spent
+        if self.is_due(config.evaluate_every):
+            self.loop_state.clock.append((self.done, round(self.loop_state.seconds, 2)))
+        self.steps_per_chunk = max(1, int(CHUNK * count / spent))
+        return count
+
+    def is_due(self, *every: int) -> bool:
+        """Whether something is due now that is done at these intervals and at the end of each phase."""
+        return self.done == self.end or any(self.done % n == 0 for n in every)
+
+    def evaluate(self) -> None:
+        """Evaluate the network that predicts, log the figures, and watch for collapse."""
+        network, preprocess = self.predictor, self.task.preprocess
+        target = evaluate(network, self.target, preprocess)
+        source = evaluate(network, self.source, preprocess) if self.source is not None else None
+        record = {
+            "step": self.done,
+            "phase": self.phase.name,
+            "target": asdict(target),
+            "source": source and asdict(source),
+        }
+        if self.probe is not None:
+            record |= self.probe.validate(network, student_of(self.method, self.state), self.config.keep_best)
+            self.loop_state.best = self.best.consider(record, network, self.loop_state.best)
+        self.log.write(record)
+        if message := self.watch.observe(self.loop_state, self.phase, self.begin, self.done, target, source):
+            self.progress.say(message)
+        self.progress.show_accuracy(target.accuracy, None if source is None else source.accuracy)
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        if self.out is not None:
+            self.log.flush()
+            tensors = {**self.state.tensors(), **self.best.tensors(), **self.engine.tensors()}
+            save_checkpoint(self.out / CHECKPOINTS, tensors, asdict(self.loop_state), self.done)
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            network=self.predictor,
+            records=self.log.records,
+            loop_state=self.loop_state,
+            step=self.done,
+            finished=self.is_finished,
+            best=self.best.model(self.predictor),
+            given_up=self.has_given_up and not self.is_finished,
+        )
 
 
 def next_stop(done: int, begin: int, phase: Phase, config: Config) -> int:
-    """The next iteration before which the loop has something to do."""
-    looks = [config.log_every, config.evaluate_every, config.checkpoint_every]
-    stops = [(done // n + 1) * n for n in looks]
+    """The next iteration after which the loop has something to do."""
+    intervals = [config.log_every, config.evaluate_every, config.checkpoint_every]
+    stops = [(done // n + 1) * n for n in intervals]
     stops += [begin + ((done - begin) // event.every + 1) * event.every for event in phase.events]
     return min(*stops, begin + phase.iterations)
 
 
-def refuse_nonsense(metrics: dict[str, Any], step: int, out: Path | None) -> None:
+def run_events(phase: Phase, state: State, step: int) -> None:
+    """Run the events that are due before iteration ``step`` of a phase, whose first iteration is 0."""
+    for event in phase.events:
+        if step % event.every == 0:
+            copy_role(event.action, state)
+
+
+@torch.no_grad()
+def copy_role(action: CopyRole, state: State) -> None:
+    """Copy weights and running statistics in place, because captured graphs use the same tensors again."""
+    of, into = state.roles[action.of], state.roles[action.into]
+    torch._foreach_copy_(list(into.parameters()), list(of.parameters()))
+    if buffers := list(into.buffers()):
+        torch._foreach_copy_(buffers, list(of.buffers()))
+
+
+def never_refreshed(method: Method) -> Iterator[str]:
+    """A message for each event that happens only once, because its interval is as long as its phase or longer."""
+    for phase in method.phases:
+        for event in phase.events:
+            if event.every >= phase.iterations:
+                yield (
+                    f"{phase.name} has {phase.iterations} iterations and an interval of {event.every}, so its "
+                    f"{event.action.into} is never refreshed."
+                )
+
+
+def check_finite(metrics: dict[str, Any], step: int, out: Path | None) -> None:
+    """Refuse to continue with a loss that is infinite or not a number."""
     for name, value in metrics.items():
         if isinstance(value, float) and not math.isfinite(value):
             what = "not a number" if math.isnan(value) else "infinite"
             saved = out is not None and checkpoints(out / CHECKPOINTS)
             raise InputError(
-                f"{name} is {what} since iteration {step}: lower the learning rate or the weights of the terms, "
-                f"or use --precision float32{'; the last checkpoint is from before' if saved else ''}."
+                f"{name} is {what} at iteration {step}: lower the learning rate or the weights of the terms, "
+                f"or use --precision float32{'; the last checkpoint was saved before' if saved else ''}."
             )
-
-
-def largest_class(source: Domain) -> float:
-    assert source.y is not None
-    return float(source.y.bincount().max()) / len(source)
