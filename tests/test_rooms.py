@@ -1,6 +1,7 @@
 """Imports between the rooms of the package point one way."""
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,3 +89,12 @@ def test_a_step_needs_no_readers() -> None:
         name for name in loaded if name.startswith(("vmt.data.readers", "vmt.data.files", "vmt.data.synthetic"))
     }
     assert not {room_of(name) for name in loaded if FLOOR[room_of(name)] > FLOOR["step"]}
+
+
+def test_the_way_to_the_first_gradient_does_not_grow() -> None:
+    """The number of files that run between ``vmt train mnist-svhn`` and the first gradient."""
+    script = PACKAGE.parents[1] / "benchmarks" / "files_on_the_way.py"
+    done = subprocess.run([sys.executable, script, "--json"], check=True, capture_output=True, text=True)
+    files = json.loads(done.stdout)["files"]
+    assert {"cli/train.py", "runs/run.py", "train/loop.py", "step/iteration.py"} <= set(files)
+    assert len(files) <= 54
