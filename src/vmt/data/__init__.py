@@ -1,4 +1,4 @@
-"""Domains, and the tasks made of them."""
+"""Domains and tasks: from arrays, from your own files, and from published sets."""
 
 from typing import TYPE_CHECKING
 

@@ -75,3 +75,9 @@ def test_rendered_digits_can_be_classified(task):
     means = torch.stack([train.x[train.y == k].float().mean(0) for k in range(10)]).flatten(1)
     nearest = torch.cdist(test.x.float().flatten(1), means).argmin(1)
     assert 0.5 < (nearest == test.y).float().mean() < 0.99
+
+
+def test_the_earlier_name_of_evaluate_on_warns():
+    with pytest.warns(DeprecationWarning, match="evaluate_on"):
+        earlier = digits_task(judge="validation")
+    assert torch.equal(earlier.target_test.x, digits_task(evaluate_on="validation").target_test.x)

@@ -1,1 +1,1 @@
-"""Benchmark sets as their publishers offer them."""
+"""Readers of the published sets, in their original files."""

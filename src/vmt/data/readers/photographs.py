@@ -94,7 +94,7 @@ class StlSamples:
 
 
 def read_stl10(folder: Path | str, split: Split) -> StlSamples:
-    """A labelled split at 32×32. A small copy without a test split returns its training images, and says so."""
+    """A labelled split at 32×32. A small copy without a test split gives its training images: ``split`` is train."""
     folder = Path(folder)
     known_split(split)
     official = _stl_folder(folder)
