@@ -16,19 +16,19 @@ project_copyright = author
 version = release = vmt.__version__
 
 extensions = ["mathml", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-# README.md is the page that GitHub shows for this folder; index.md takes it in.
+# README.md is the page that GitHub shows for this folder; index.md includes it.
 exclude_patterns = ["README.md", "_*"]
-smartquotes = False  # they make – of --
+smartquotes = False  # they would turn -- into –
 nitpicky = True
-# Names of other projects. Their inventories are on the network, and this builds without one.
+# Names of other projects: their inventories are on the network, and the site is built without one.
 nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|np|nn|sklearn|collections|pathlib|typing)\..*"),
     ("py:.*", r"Tensor|NDArray|Path|Any|Callable|Sequence|Mapping|Self|Module|nn\.Module"),
     ("py:data", r"[A-Z_]+"),
-    # Folders of the repository: links on GitHub, plain words here.
+    # Folders of the repository are links on GitHub and plain text on the site.
     ("myst", r"(\.\./)+[\w/-]+"),
-    # Parts of our own that are not for users, but are named.
-    ("py:.*", r"vmt\.(step\.\w+|data\.stored|data\.stl|nets\.spec)(\..*)?"),
+    # Parts of the package that signatures and docstrings mention, but that are not in the reference.
+    ("py:.*", r"vmt\.(step|nets\.factory|data\.readers|data\.synthetic)\..*"),
 ]
 
 myst_enable_extensions = ["dollarmath"]
@@ -54,7 +54,7 @@ copybutton_prompt_is_regexp = True
 
 
 def setup(app: Any) -> None:
-    # Napoleon takes what stands before a colon in the text of an attribute for its type: keep the text from it.
+    # Napoleon takes the text before a colon in the description of an attribute for its type, so it must not see it.
     kept: dict[str, list[str]] = {}
 
     def keep(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
