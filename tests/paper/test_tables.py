@@ -1,4 +1,4 @@
-"""The paper's tables: every cell can be built, filled in portions and shown honestly."""
+"""The paper's tables: every cell can be built, and every number is shown with what belongs to it."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def test_the_variants_differ_by_their_terms() -> None:
     assert terms("L_c, L_m")["L_m(target)"] == 0.06
 
 
-def test_the_list_of_priorities_begins_with_what_matters_most() -> None:
+def test_the_table_of_priorities_starts_with_vmt_and_warm_up() -> None:
     queue = jobs_for(TABLES["priority"].cells)
     warm = Experiment("mnist-svhn", dirt_t=True, changes={"warm_up": 0.125})
     assert queue[:6] == [Job(warm, seed, phase) for phase in ("vmt", "dirt_t") for seed in (0, 1, 2)]
@@ -96,20 +96,20 @@ def test_the_list_of_priorities_begins_with_what_matters_most() -> None:
     assert {(s.run, s.phase) for s in queue} <= {(s.run, s.phase) for s in jobs_for(find_table("all").cells)}
 
 
-def test_stages_come_once_in_the_order_of_the_cells() -> None:
+def test_jobs_come_once_and_in_the_order_of_the_cells() -> None:
     cells = (refined("vmt", 2), refined("dirt_t"), cell("Source-Only", "source_only"), refined("dirt_t"))
     short = [(job.seed, job.phase) for job in jobs_for(cells)]
     assert short == [(0, "vmt"), (1, "vmt"), (0, "dirt_t"), (0, "source_only")]
     assert [s.phase for s in jobs_for(cells, phases=1)] == ["vmt", "vmt", "source_only"]
     assert [s.seed for s in jobs_for(cells, seeds=[4, 7], only="Source*")] == [4, 7]
-    assert [s.phase for s in jobs_for(cells[1:2])] == ["vmt", "dirt_t"], "a phase comes with those before it"
-    assert len(jobs_for(cells, only="*dirt_t*")) == 3, "a pattern may name a run as well"
+    assert [s.phase for s in jobs_for(cells[1:2])] == ["vmt", "dirt_t"], "a phase comes after those before it"
+    assert len(jobs_for(cells, only="*dirt_t*")) == 3, "a pattern may match the name of a run as well"
     with pytest.raises(InputError, match="nothing"):
         jobs_for(cells, only="nothing")
 
 
 def test_collapsed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
-    """In the phases that they had collapsed in: DIRT-T's collapse says nothing of the number before it."""
+    """They count for the phases in which they had collapsed: one that collapsed in DIRT-T had not before."""
     name = refined("dirt_t").experiment.name
     for seed, (after, phases) in enumerate([(0.9, []), (0.1, ["dirt_t"])]):
         record = {
@@ -141,7 +141,7 @@ def test_collapsed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
         (["show"], ["name a table"]),
     ],
 )
-def test_one_sentence_says_what_is_missing(
+def test_bad_input_is_named_in_one_sentence(
     arguments: list[str],
     words: list[str],
     tmp_path: Path,
@@ -150,15 +150,15 @@ def test_one_sentence_says_what_is_missing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["paper", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    complaint = said.err.strip()
-    assert complaint.startswith("vmt: ")
-    assert "\n" not in complaint
-    assert all(word in complaint for word in words), complaint
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    message = printed.err.strip()
+    assert message.startswith("vmt: ")
+    assert "\n" not in message
+    assert all(word in message for word in words), message
 
 
-def test_means_and_spreads_of_the_paper_are_those_it_prints() -> None:
+def test_means_and_spreads_are_those_printed_in_the_paper() -> None:
     printed = {cell.row: (cell.paper, cell.paper_std) for name in ("ten-runs", "mixup") for cell in TABLES[name].cells}
     assert printed["VMT@40K"] == (85.2, 0.8)
     assert printed["VMT + DIRT-T@160K"] == (95.1, 1.0)
@@ -168,7 +168,7 @@ def test_means_and_spreads_of_the_paper_are_those_it_prints() -> None:
 
 
 def test_a_set_that_is_not_the_papers_is_named_beside_the_number(tmp_path: Path) -> None:
-    """Synthetic Digits are re-created, and a number on them says so wherever it is shown."""
+    """Synthetic Digits are a re-creation, and every table with a number on them says so."""
     (shown,) = [cell for cell in TABLES["priority"].cells if (cell.row, cell.column) == ("VMT", "syn-svhn")]
     record = {
         "accuracy": {"vmt": 0.9},
@@ -185,7 +185,7 @@ def test_a_set_that_is_not_the_papers_is_named_beside_the_number(tmp_path: Path)
         assert "SYN (re-creation) train" in pages(tmp_path, tmp_path)[name]
 
 
-def test_the_committed_pages_are_those_of_the_committed_results(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_committed_pages_match_the_committed_results(capsys: pytest.CaptureFixture[str]) -> None:
     root = Path(__file__).parents[2]
     made = pages(root / "results", root / "docs" / "paper")
     for name, text in made.items():

@@ -250,23 +250,24 @@ def draw_figure(arguments: argparse.Namespace) -> int:
 
 
 def tsne(arguments: argparse.Namespace, out: Path) -> list[Path]:
-    from vmt.paper.drawing import draw_clouds
-    from vmt.paper.figures import clouds, find_models, systems_of_tsne
+    from vmt.paper.drawing import draw_embeddings
+    from vmt.paper.figures import embed_samples, find_models, systems_of_tsne
 
     with_norm = bool(arguments.instance_norm)
     systems = systems_of_tsne(with_norm)
     found = find_models(systems, arguments.runs, arguments.seed, arguments.device)
     task = samples_of(arguments)
     say_missing(found.missing)
-    drawn = clouds(found.models, task, samples(arguments), arguments.seed, to_stderr)
+    embeddings = embed_samples(found.models, task, samples(arguments), arguments.seed, to_stderr)
     title = f"Last hidden layer on {TITLE} {norm_words(with_norm)} (t-SNE, test sets, seed {arguments.seed})"
-    return draw_clouds({system.label: drawn.get(system.label) for system in systems}, task.classes, title, out)
+    drawn = {system.label: embeddings.get(system.label) for system in systems}
+    return draw_embeddings(drawn, task.classes, title, out)
 
 
 def gradient_norms(arguments: argparse.Namespace, out: Path) -> list[Path]:
     from vmt.disk import write_atomically
     from vmt.paper.drawing import draw_norms
-    from vmt.paper.figures import find_models, norms, systems_of_norms
+    from vmt.paper.figures import find_models, norms_by_model, systems_of_norms
     from vmt.runs.environment import environment
 
     with_norm = arguments.instance_norm is not False
@@ -274,7 +275,7 @@ def gradient_norms(arguments: argparse.Namespace, out: Path) -> list[Path]:
     found = find_models(systems, arguments.runs, arguments.seed, arguments.device)
     task = samples_of(arguments)
     say_missing(found.missing)
-    values = norms(found.models, task, samples(arguments), to_stderr)
+    values = norms_by_model(found.models, task, samples(arguments), to_stderr)
     for label, each in values.items():
         print(f"{label}: mean gradient norm {each['mean'][5]:.4g} at λ = 0.5, {each['mean'][-1]:.4g} at the samples")
     title = f"Gradient norms in between samples\n{TITLE} {norm_words(with_norm)}, seed {arguments.seed}"
@@ -287,11 +288,11 @@ def gradient_norms(arguments: argparse.Namespace, out: Path) -> list[Path]:
 
 def accuracy_over_time(arguments: argparse.Namespace, out: Path) -> list[Path]:
     from vmt.paper.drawing import draw_over_time
-    from vmt.paper.figures import SYSTEMS_OVER_TIME, curves
+    from vmt.paper.figures import SYSTEMS_OVER_TIME, accuracy_curves
 
     if arguments.instance_norm is False:
         raise InputError("accuracy-over-time shows runs with instance norm: leave out --no-instance-norm.")
-    found, missing = curves(SYSTEMS_OVER_TIME, arguments.results)
+    found, missing = accuracy_curves(SYSTEMS_OVER_TIME, arguments.results)
     say_missing(missing)
     return draw_over_time(found, f"Accuracy over time, {TITLE} {norm_words(True)}", out)
 

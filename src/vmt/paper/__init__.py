@@ -1,1 +1,1 @@
-"""The paper rebuilt: its tables as runs, results beside its numbers."""
+"""The paper rebuilt: its tables as experiments, a queue that runs them, and its figures."""

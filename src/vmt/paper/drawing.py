@@ -1,4 +1,4 @@
-"""The paper's figures on paper: a vector file and a PNG beside it."""
+"""Draw the paper's figures, each as a vector file and as a PNG."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -8,25 +8,27 @@ from typing import Any
 from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError
 from vmt.figures import COLOURS, GRID, INK, MUTED, new_figure, plain_axes
-from vmt.paper.figures import Cloud, Curve
+from vmt.paper.figures import Curve, Embedding
 
 VECTORS = (".svg", ".pdf")
 SOURCE, TARGET = "#dc2626", "#2563eb"  # red and blue, as in the paper
 NOT_RUN = "not run yet"
 
 
-def draw_clouds(clouds: Mapping[str, Cloud | None], classes: Sequence[str], title: str, out: Path) -> list[Path]:
-    """One column per system: above by domain, below by class. None draws an empty panel that says so."""
-    figure = new_figure((2.9 * len(clouds), 6.4), title)
-    axes = figure.subplots(2, len(clouds), squeeze=False)
-    for column, (label, cloud) in enumerate(clouds.items()):
-        known = "" if cloud is None else f": {cloud.accuracy:.0%} of target right"
+def draw_embeddings(
+    embeddings: Mapping[str, Embedding | None], classes: Sequence[str], title: str, out: Path
+) -> list[Path]:
+    """One column per system, coloured by domain above and by class below. None draws an empty panel."""
+    figure = new_figure((2.9 * len(embeddings), 6.4), title)
+    axes = figure.subplots(2, len(embeddings), squeeze=False)
+    for column, (label, embedding) in enumerate(embeddings.items()):
+        known = "" if embedding is None else f": {embedding.accuracy:.0%} of target right"
         axes[0][column].set_title(label + known, fontsize=9, color=INK)
         for row in (0, 1):
-            frame(axes[row][column], cloud is None)
-        if cloud is not None:
-            by_domain(axes[0][column], cloud)
-            by_class(axes[1][column], cloud)
+            frame(axes[row][column], embedding is None)
+        if embedding is not None:
+            by_domain(axes[0][column], embedding)
+            by_class(axes[1][column], embedding)
     axes[0][0].set_ylabel("by domain", fontsize=9, color=MUTED)
     axes[1][0].set_ylabel("by class", fontsize=9, color=MUTED)
     handles = [dot(SOURCE, "o", "source"), dot(TARGET, "x", "target")]
@@ -35,22 +37,21 @@ def draw_clouds(clouds: Mapping[str, Cloud | None], classes: Sequence[str], titl
     return save(figure, out)
 
 
-def by_domain(axes: Any, cloud: Cloud) -> None:
-    for part, colour, marker in parts(cloud):
-        axes.scatter(*part[0].T, s=7, c=colour, marker=marker, linewidths=0.6, alpha=0.6, rasterized=True)
+def by_domain(axes: Any, embedding: Embedding) -> None:
+    for (points, _), colour, marker in parts(embedding):
+        axes.scatter(*points.T, s=7, c=colour, marker=marker, linewidths=0.6, alpha=0.6, rasterized=True)
 
 
-def by_class(axes: Any, cloud: Cloud) -> None:
-    for (places, classes), _, marker in parts(cloud):
+def by_class(axes: Any, embedding: Embedding) -> None:
+    for (points, classes), _, marker in parts(embedding):
         colours = [class_colour(k) for k in classes]
-        axes.scatter(*places.T, s=7, c=colours, marker=marker, linewidths=0.6, alpha=0.7, rasterized=True)
+        axes.scatter(*points.T, s=7, c=colours, marker=marker, linewidths=0.6, alpha=0.7, rasterized=True)
 
 
-def parts(cloud: Cloud) -> list[tuple[tuple[Any, Any], str, str]]:
-    """Source and target, each with its places and classes, colour and marker."""
-    n = cloud.source
-    of_source, of_target = (cloud.places[:n], cloud.classes[:n]), (cloud.places[n:], cloud.classes[n:])
-    return [(of_source, SOURCE, "o"), (of_target, TARGET, "x")]
+def parts(embedding: Embedding) -> list[tuple[tuple[Any, Any], str, str]]:
+    """Points and classes, colour and marker of source and target."""
+    points, classes, n = embedding.points, embedding.classes, embedding.source
+    return [((points[:n], classes[:n]), SOURCE, "o"), ((points[n:], classes[n:]), TARGET, "x")]
 
 
 def class_colour(k: int) -> Any:
@@ -66,7 +67,7 @@ def dot(colour: Any, marker: str, label: str) -> Any:
 
 
 def draw_norms(norms: Mapping[str, Mapping[str, Any] | None], title: str, out: Path) -> list[Path]:
-    """Mean and median over pairs, with the middle half shaded, against λ."""
+    """Mean and median over pairs against λ, with the middle half shaded."""
     figure = new_figure((5.2, 3.9), title)
     axes = figure.subplots()
     plain_axes(axes)
@@ -87,7 +88,7 @@ def draw_norms(norms: Mapping[str, Mapping[str, Any] | None], title: str, out: P
 
 
 def draw_over_time(curves: Mapping[str, Sequence[Curve]], title: str, out: Path) -> list[Path]:
-    """Every run a line: over iterations on the left, over minutes on the right."""
+    """A line for each run, over iterations on the left and over minutes on the right."""
     figure = new_figure((9, 3.9), title)
     left, right = figure.subplots(1, 2, sharey=True)
     # Blue for VAT and red for VMT, as in the paper.
@@ -113,7 +114,7 @@ def draw_over_time(curves: Mapping[str, Sequence[Curve]], title: str, out: Path)
 
 
 def frame(axes: Any, empty: bool) -> None:
-    """A panel whose coordinates mean nothing."""
+    """Prepare a panel whose coordinates have no meaning."""
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -123,9 +124,9 @@ def frame(axes: Any, empty: bool) -> None:
 
 
 def targets(out: Path) -> list[Path]:
-    """The files that a name stands for: what it says, and always a vector file and a PNG."""
+    """The vector file and the PNG that are written for the file name ``out``."""
     if out.suffix not in ("", ".png", *VECTORS):
-        raise InputError(f"--out {out} is neither .svg, .pdf nor .png: give one of them, or a name without an ending.")
+        raise InputError(f"--out {out} must end in .svg, .pdf or .png, or have no ending.")
     vector = out.suffix if out.suffix in VECTORS else ".svg"
     return [out.with_suffix(vector), out.with_suffix(".png")]
 
@@ -137,7 +138,7 @@ def save(figure: Any, out: Path) -> list[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
     for path in targets(out):
         content = io.BytesIO()
-        # The same picture is the same file: no date, no random names in it.
+        # Without dates and random names, equal figures are equal files.
         dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
         with matplotlib.rc_context({"svg.hashsalt": "vmt"}):
             figure.savefig(content, format=path.suffix[1:], dpi=120, metadata=dated)

@@ -1,4 +1,4 @@
-"""The nouns of a table: an experiment is a run but for its seed, a cell one number, a job one phase of one run."""
+"""The nouns of the paper's tables: experiments, cells, tables and the jobs that fill them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run of the paper but for its seed."""
+    """Everything that defines a run of the paper, except its seed."""
 
     task: str
     method: str = "vmt"
     instance_norm: bool = True
     dirt_t: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that differ from the task's recipe; ``dirt_t_iterations`` is DIRT-T's own."""
+    """Settings that differ from the recipe of the task; ``dirt_t_iterations`` is the length of DIRT-T."""
 
     @property
     def name(self) -> str:
@@ -41,24 +41,25 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: the end of a phase of an experiment, over some seeds, beside the paper's."""
+    """One number of a table: the accuracy of an experiment at the end of a phase, over some seeds."""
 
     row: str
     column: str
     experiment: Experiment
     phase: str
     paper: float | None
+    """The number of the paper."""
     paper_std: float | None = None
     seeds: int = 1
 
-    def is_named(self, pattern: str) -> bool:
-        """Whether a pattern (``*vada*``) fits its row or its experiment."""
+    def matches(self, pattern: str) -> bool:
+        """Whether a pattern such as ``*vada*`` matches its row or its experiment."""
         return any(fnmatchcase(name, pattern) for name in (self.row, self.experiment.name))
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper; its cells in the order of their worth."""
+    """A table of the paper, its most important cells first."""
 
     name: str
     title: str
@@ -69,7 +70,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Job:
-    """One phase of one run: what the runner does in one go."""
+    """One phase of one run."""
 
     experiment: Experiment
     seed: int
@@ -90,18 +91,19 @@ def jobs_for(
     only: str | None = None,
     phases: int | None = None,
 ) -> list[Job]:
-    """Every job that the cells need, once, in their order; a phase comes with those before it.
+    """The jobs that fill the cells, each once and in the order of the cells; a phase comes after those before it.
 
-    ``seeds`` replaces the cells' own, ``only`` is a pattern of names, ``phases`` the number of phases to stop after.
+    ``seeds`` replaces the seeds of the cells, ``only`` is a pattern for :meth:`Cell.matches`, and ``phases`` is the
+    number of phases of each run.
     """
-    wanted: dict[tuple[str, str], Job] = {}
-    chosen = [cell for cell in cells if only is None or cell.is_named(only)]
+    jobs: dict[tuple[str, str], Job] = {}
+    chosen = [cell for cell in cells if only is None or cell.matches(only)]
     if only is not None and not chosen:
-        raise InputError(f"--only {only} fits no row and no run of the table: vmt paper list TABLE has their names.")
+        raise InputError(f"--only {only} matches no row and no run of the table: vmt paper list TABLE lists them.")
     for cell in chosen:
         needed = cell.experiment.phases[: cell.experiment.phases.index(cell.phase) + 1]
         for seed in range(cell.seeds) if seeds is None else seeds:
             for phase in needed[:phases]:
                 job = Job(cell.experiment, seed, phase)
-                wanted.setdefault((job.run, phase), job)
-    return list(wanted.values())
+                jobs.setdefault((job.run, phase), job)
+    return list(jobs.values())

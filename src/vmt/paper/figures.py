@@ -1,4 +1,4 @@
-"""The paper's three figures, from what the tables' runs left behind: their models and their results."""
+"""The data of the paper's three figures, from the models and the results of the tables' runs."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -20,80 +20,39 @@ from vmt.errors import InputError
 from vmt.evaluate.inference import outputs_of
 from vmt.evaluate.probe import subsample
 from vmt.model import Model, load
-from vmt.nets.staged import Staged
+from vmt.nets.staged import Staged, evaluating
 from vmt.paper.experiment import Experiment
-from vmt.paper.results import at_once, results_of
+from vmt.paper.results import results_of, runs_at_once
 from vmt.paper.tables import M2S, VARIANTS, WARM, WITHOUT
 from vmt.runs.folder import MODEL
 
-LAMBDAS = tuple(i / 10 for i in range(11))
-# Each sample keeps the activations of a forward pass until all classes have been differentiated.
-BATCH = 100
-
-
-def gradient_norm(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    r"""‖∂f/∂x‖_F = sqrt(Σ_k ‖∇_x f_k(x)‖²) for each sample, where f gives the probabilities of the classes.
-
-    The paper speaks of the gradient norm of the classifier; for a classifier of K outputs this is our reading. Samples
-    must not see each other in f (evaluation mode), so that the gradient of a sum over samples is each sample's own.
-    """
-    x = x.detach().requires_grad_()
-    outputs = f(x)
-    squares = torch.zeros(len(x), dtype=outputs.dtype, device=x.device)
-    for k in range(outputs.shape[1]):
-        (gradient,) = torch.autograd.grad(outputs[:, k].sum(), x, retain_graph=True)
-        squares += gradient.flatten(1).square().sum(1)
-    return squares.sqrt()
-
-
-def norms_in_between(
-    f: Callable[[Tensor], Tensor], x_i: Tensor, x_j: Tensor, lambdas: Sequence[float] = LAMBDAS
-) -> Tensor:
-    """The gradient norm at x̃ = λ x_i + (1 − λ) x_j for every λ and pair: (λ, pairs)."""
-    return torch.stack([gradient_norm(f, lam * x_i + (1 - lam) * x_j) for lam in lambdas])
-
-
-def norms_of_network(network: Staged, x: Tensor, preprocess: Preprocess) -> Tensor:
-    """The same for a trained network and stored samples, each paired with a random other one: (λ, samples)."""
-    network.eval()
-    device = next(network.parameters()).device
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-
-    def probabilities(inputs: Tensor) -> Tensor:
-        logits: Tensor = network(inputs)["logits"]
-        return logits.float().softmax(1)
-
-    parts = []
-    for pairs in torch.split(torch.stack([order, order.roll(1)], dim=1), BATCH):
-        x_i, x_j = (preprocess(x[chosen].to(device)) for chosen in pairs.unbind(1))
-        parts.append(norms_in_between(probabilities, x_i, x_j).cpu())
-    return torch.cat(parts, dim=1)
-
-
 Array = NDArray[np.float32]
+LAMBDAS = tuple(i / 10 for i in range(11))
+# Pairs at a time: each keeps the activations of a forward pass until the gradients of all classes are computed.
+BATCH = 100
 
 
 @dataclass(frozen=True)
 class System:
-    """What a figure compares: a run of the tables at the end of one of its phases."""
+    """One of the things that a figure compares: an experiment at the end of one of its phases."""
 
     label: str
     experiment: Experiment
     phase: str
 
     def model(self, runs: Path, seed: int) -> Path:
-        """Where its run keeps the model of that moment."""
+        """The file of its model."""
         last = self.phase == self.experiment.phases[-1]
         return runs / f"{self.experiment.name}_{seed}" / (MODEL if last else f"model_{self.phase}.safetensors")
 
     def command(self, seed: int) -> str:
-        """What makes it."""
+        """The command that trains it."""
         first = "" if self.phase == self.experiment.phases[-1] else " --phases 1"
         return f"vmt paper run all --only {shlex.quote(self.experiment.name)} --seeds {seed}{first} --data DATA"
 
 
 def systems_of_tsne(instance_norm: bool) -> list[System]:
-    """With instance norm VMT is with warm-up: the paper's constant λ_t leaves some seeds behind."""
+    """With instance norm, VMT has a warm-up: with the paper's constant λ_t, some seeds do badly."""
     vada = Experiment(M2S, "vada", instance_norm, dirt_t=True)
     vmt, warm = (WARM, ", warm-up") if instance_norm else (WITHOUT, "")
     return [
@@ -118,36 +77,68 @@ SYSTEMS_OVER_TIME = [
 
 @dataclass(frozen=True)
 class FoundModels:
-    """The models that are there, and a sentence about each that is not."""
+    """The models that exist, by the label of their system, and a sentence about each that does not."""
 
     models: dict[str, Model]
     missing: dict[str, str]
 
 
 def find_models(systems: Sequence[System], runs: Path, seed: int, device: str) -> FoundModels:
-    """None at all is an error."""
+    """Load the models of a figure; at least one must exist."""
     models, missing = {}, {}
     for system in systems:
         path = system.model(runs, seed)
         if path.is_file():
             models[system.label] = load(path, device=device)
         else:
-            missing[system.label] = f"{system.label}: there is no {path}; {system.command(seed)} makes it."
+            missing[system.label] = f"{system.label}: {path} does not exist; train it with {system.command(seed)}."
     if not models:
-        first = systems[0]
         names = ", ".join(system.label for system in systems)
         raise InputError(
-            f"{runs} holds none of the models of this figure ({names}, seed {seed}): {first.command(seed)} makes the "
-            "first, and so on; or give another folder with --runs."
+            f"{runs} holds none of the models of this figure ({names}, seed {seed}): train the first with "
+            f"{systems[0].command(seed)}, or give another folder with --runs."
         )
     return FoundModels(models, missing)
 
 
-def tested(task: Task) -> tuple[Domain, Domain]:
-    """The test sets of a task, which the paper's figures are about."""
+def both_test_sets(task: Task) -> tuple[Domain, Domain]:
+    """The test sets of source and target, which the paper's figures show."""
     assert task.source_test is not None
     assert task.target_test is not None
     return task.source_test, task.target_test
+
+
+# --- The last hidden layer ---
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Samples of both domains as points in the plane, those of the source first."""
+
+    points: Array
+    classes: NDArray[np.int64]
+    source: int
+    """The number of source samples."""
+    accuracy: float
+    """The accuracy of the model on the target samples."""
+
+
+def embed_samples(
+    models: dict[str, Model], task: Task, samples: int, seed: int, notify: Callable[[str], None]
+) -> dict[str, Embedding]:
+    """The last hidden layer of each model, for the same samples of both test sets."""
+    source, target = (subsample(domain, samples) for domain in both_test_sets(task))
+    assert source.y is not None
+    assert target.y is not None
+    classes = torch.cat([source.y, target.y]).numpy()
+    embeddings = {}
+    for label, model in models.items():
+        notify(f"t-SNE of {label}: {len(source)} samples of {source.name} and {len(target)} of {target.name}")
+        (of_source, _), (of_target, predicted) = (last_hidden(model, domain.x) for domain in (source, target))
+        accuracy = float((predicted == target.y.numpy()).mean())
+        points = tsne(np.concatenate([of_source, of_target]), seed)
+        embeddings[label] = Embedding(points, classes, len(source), accuracy)
+    return embeddings
 
 
 def last_hidden(model: Model, x: Tensor) -> tuple[Array, NDArray[np.int64]]:
@@ -156,53 +147,29 @@ def last_hidden(model: Model, x: Tensor) -> tuple[Array, NDArray[np.int64]]:
     return features.flatten(1).cpu().numpy(), logits.argmax(1).cpu().numpy()
 
 
-def embedded(features: Array, seed: int) -> Array:
-    """t-SNE to two dimensions, begun from the two main directions."""
+def tsne(features: Array, seed: int) -> Array:
+    """t-SNE to two dimensions, starting from the first two principal components."""
     from sklearn.manifold import TSNE
 
     perplexity = min(30.0, (len(features) - 1) / 3)
-    places: Array = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(features)
-    return places
+    points: Array = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(features)
+    return points
 
 
-@dataclass(frozen=True)
-class Cloud:
-    """The samples of both domains in the plane, those of the source first, with their classes."""
-
-    places: Array
-    classes: NDArray[np.int64]
-    source: int
-    """How many are of the source."""
-    accuracy: float
-    """How many of the others the model gets right."""
+# --- Gradient norms in between samples ---
 
 
-def clouds(
-    models: dict[str, Model], task: Task, samples: int, seed: int, say: Callable[[str], None]
-) -> dict[str, Cloud]:
-    """One per model: at most so many samples of each test set, the same for all."""
-    source, target = (subsample(domain, samples) for domain in tested(task))
-    assert source.y is not None
-    assert target.y is not None
-    classes = torch.cat([source.y, target.y]).numpy()
-    result = {}
+def norms_by_model(
+    models: dict[str, Model], task: Task, samples: int, notify: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """Mean, median and quartiles over pairs of the target test set for every λ, by model."""
+    target = subsample(both_test_sets(task)[1], samples)
+    norms = {}
     for label, model in models.items():
-        say(f"t-SNE of {label}: {len(source)} samples of {source.name} and {len(target)} of {target.name}")
-        (of_source, _), (of_target, predicted) = (last_hidden(model, domain.x) for domain in (source, target))
-        right = float((predicted == target.y.numpy()).mean())
-        result[label] = Cloud(embedded(np.concatenate([of_source, of_target]), seed), classes, len(source), right)
-    return result
-
-
-def norms(models: dict[str, Model], task: Task, samples: int, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Mean, median and quartiles over pairs of the target test set, for every λ."""
-    target = subsample(tested(task)[1], samples)
-    result = {}
-    for label, model in models.items():
-        say(f"gradient norms of {label}: {len(target)} pairs of {target.name}, {len(LAMBDAS)} values of λ")
+        notify(f"gradient norms of {label}: {len(target)} pairs of {target.name}, {len(LAMBDAS)} values of λ")
         found = norms_of_network(model.network, target.x, model.preprocess)
         low, middle, high = found.quantile(torch.tensor([0.25, 0.5, 0.75]), dim=1).tolist()
-        result[label] = {
+        norms[label] = {
             "lambda": list(LAMBDAS),
             "mean": found.mean(1).tolist(),
             "median": middle,
@@ -210,7 +177,49 @@ def norms(models: dict[str, Model], task: Task, samples: int, say: Callable[[str
             "upper_quartile": high,
             "pairs": len(target),
         }
-    return result
+    return norms
+
+
+def norms_of_network(network: Staged, x: Tensor, preprocess: Preprocess) -> Tensor:
+    """The gradient norms (λ, samples) of a network between each stored sample and a random other one."""
+    device = next(network.parameters()).device
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+
+    def probabilities(inputs: Tensor) -> Tensor:
+        logits: Tensor = network(inputs)["logits"]
+        return logits.float().softmax(1)
+
+    parts = []
+    with evaluating(network):
+        for pairs in torch.split(torch.stack([order, order.roll(1)], dim=1), BATCH):
+            x_i, x_j = (preprocess(x[rows].to(device)) for rows in pairs.unbind(1))
+            parts.append(norms_in_between(probabilities, x_i, x_j).cpu())
+    return torch.cat(parts, dim=1)
+
+
+def norms_in_between(
+    f: Callable[[Tensor], Tensor], x_i: Tensor, x_j: Tensor, lambdas: Sequence[float] = LAMBDAS
+) -> Tensor:
+    """The gradient norm at x̃ = λ x_i + (1 − λ) x_j for every λ and pair: (λ, pairs)."""
+    return torch.stack([gradient_norm(f, lam * x_i + (1 - lam) * x_j) for lam in lambdas])
+
+
+def gradient_norm(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    r"""‖∂f/∂x‖_F = sqrt(Σ_k ‖∇_x f_k(x)‖²) for each sample, where f computes the class probabilities.
+
+    The paper speaks of the gradient norm of the classifier; for a classifier with K outputs this is our reading. In f,
+    samples must not depend on each other (evaluation mode), so that the gradient of their sum holds that of each.
+    """
+    x = x.detach().requires_grad_()
+    outputs = f(x)
+    squares = torch.zeros(len(x), dtype=outputs.dtype, device=x.device)
+    for k in range(outputs.shape[1]):
+        (gradient,) = torch.autograd.grad(outputs[:, k].sum(), x, retain_graph=True)
+        squares += gradient.flatten(1).square().sum(1)
+    return squares.sqrt()
+
+
+# --- Accuracy over time ---
 
 
 @dataclass(frozen=True)
@@ -221,38 +230,40 @@ class Curve:
     iterations: list[int]
     accuracy: list[float]
     seconds_per_iteration: float | None
-    """The median between looks, so that compiling and restarts are left out; evaluation is in it. None where other runs
-    shared the GPU."""
+    """The median over the intervals between evaluations, so without compiling and restarts; evaluation is included.
+
+    None if other runs shared the GPU.
+    """
     hardware: str
 
 
-def curves(systems: Sequence[System], results: Path) -> tuple[dict[str, list[Curve]], dict[str, str]]:
-    """The curves by system, and a sentence about each system that has none. No curve at all is an error."""
-    found: dict[str, list[Curve]] = {}
+def accuracy_curves(systems: Sequence[System], results: Path) -> tuple[dict[str, list[Curve]], dict[str, str]]:
+    """The curves by system, and a sentence about each system that has none; at least one must exist."""
+    curves: dict[str, list[Curve]] = {}
     missing: dict[str, str] = {}
     for system in systems:
-        records = [r for r in results_of(results, system.experiment) if system.phase in r["accuracy"]]
-        found[system.label] = [curve_of(record, system.phase) for record in records]
-        if not records:
-            missing[system.label] = f"{system.label}: no result in {results}; {system.command(0)} makes it."
-    if not any(found.values()):
+        found = [result for result in results_of(results, system.experiment) if system.phase in result["accuracy"]]
+        curves[system.label] = [curve_of(result, system.phase) for result in found]
+        if not found:
+            missing[system.label] = f"{system.label}: {results} has no result of it; make it with {system.command(0)}."
+    if not any(curves.values()):
         raise InputError(
-            f"{results} holds none of the results of this figure: {systems[0].command(0)} makes the first; or give "
+            f"{results} holds none of the results of this figure: make the first with {systems[0].command(0)}, or give "
             "another folder with --results."
         )
-    return found, missing
+    return curves, missing
 
 
-def curve_of(record: dict[str, Any], phase: str) -> Curve:
-    end = record.get("phase_iterations", {}).get(phase, 40_000)
-    points = [point for point in record["curve"] if point[0] <= end and point[1] is not None]
+def curve_of(result: dict[str, Any], phase: str) -> Curve:
+    end = result.get("phase_iterations", {}).get(phase, 40_000)
+    points = [point for point in result["curve"] if point[0] <= end and point[1] is not None]
     timed = [(point[0], point[3]) for point in points if len(point) > 3 and point[3] is not None]
     rates = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(timed)]
-    environment = record["environment"]
+    environment = result["environment"]
     return Curve(
-        record["seed"],
+        result["seed"],
         [point[0] for point in points],
         [100 * point[1] for point in points],
-        median(rates) if rates and at_once(record) == 1 else None,
+        median(rates) if rates and runs_at_once(result) == 1 else None,
         environment.get("gpu") or f"a CPU ({environment.get('machine')})",
     )

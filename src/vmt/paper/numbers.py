@@ -1,4 +1,4 @@
-"""The numbers of the paper's tables: accuracy in percent on the target test set.
+"""The numbers in the paper's tables: accuracy on the target test set in percent.
 
 Mao, Ma, Yang, Chen, Li: Virtual Mixup Training for Unsupervised Domain Adaptation, 2019.
 """
@@ -7,7 +7,7 @@ TASKS = ("mnist-svhn", "svhn-mnist", "mnist-mnistm", "syn-svhn", "cifar-stl", "s
 
 Row = tuple[float | None, ...]
 
-# Table 1, one value per task in the order of TASKS.
+# Table 1, with one value per task in the order of TASKS.
 WITHOUT_INSTANCE_NORM: dict[str, Row] = {
     "Source-Only": (27.9, 77.0, 58.5, 86.9, 76.3, 63.6),
     "VADA": (47.5, 97.9, 97.7, 94.8, 80.0, 73.5),
@@ -28,7 +28,7 @@ WITH_INSTANCE_NORM: dict[str, Row] = {
 }
 TRAINED_ON_TARGET = 96.5  # SVHN, without instance norm
 
-# Ten runs each, MNIST → SVHN.
+# Ten runs each on MNIST → SVHN.
 TEN_RUNS: dict[str, tuple[float, ...]] = {
     "VMT@40K, no IN": (57.7, 57.6, 57.4, 50.1, 54.1, 50.0, 52.7, 40.1, 53.9, 45.5),
     "VMT + DIRT-T@160K, no IN": (95.9, 95.9, 95.3, 95.3, 95.1, 83.6, 82.8, 80.4, 79.9, 76.6),
@@ -50,7 +50,7 @@ LAMBDA_T: dict[str, tuple[float, ...]] = {
     "λ_t 0.01: VMT + DIRT-T@160K": (88.8, 87.3, 86.4, 85.4, 85.4, 84.4, 83.8, 83.4, 82.0, 79.9),
 }
 
-# VAT against VMT, with instance norm; the first two rows are the VADA paper's.
+# VAT against VMT with instance norm; the first two rows are from the VADA paper.
 VAT_VERSUS_VMT: dict[str, Row] = {
     "L_c": (66.8, 83.1, 93.8, 93.4, 79.1, 68.6),
     "L_c, L_v": (73.3, 94.5, 95.7, 94.9, 78.3, 71.4),

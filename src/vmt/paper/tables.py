@@ -1,4 +1,4 @@
-"""The paper's tables: which runs fill which cell."""
+"""The paper's tables, and the experiments that fill their cells."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,43 +26,42 @@ WARMED = {
 TARGET_STATISTICS = {"statistics": "target"}
 
 SYN_IS_RECREATED = (
-    "SYN → SVHN: Synthetic Digits are re-created unless the published files lie in the data folder; such a number is "
-    "not comparable with the paper's without saying so."
+    "SYN → SVHN: Synthetic Digits are a re-creation unless the published files are in the data folder; a number on the "
+    "re-creation must not be compared with the paper's without saying so."
 )
 SOURCE_ONLY_STATISTICS = (
-    "Source-Only takes its running statistics from source batches; “target statistics” takes them from target batches, "
-    "as the authors' program does. The paper does not say which of the two its number is; "
-    "without instance norm only the second is near it."
+    "Source-Only has running statistics of source batches; with “target statistics” it has those of target batches, as "
+    "in the authors' program. The paper does not say which of the two its number is from; without instance norm, only "
+    "the second is near it."
 )
 VADA_WEIGHTS = (
-    "VADA and Co-DA on MNIST → SVHN use VADA's own λ_t of 0.01, at VMT's 0.06 VADA collapses; without instance norm "
-    "they have no L_c, as in the VADA paper. On other tasks they use the weights of VMT's recipe."
+    "VADA and Co-DA on MNIST → SVHN have VADA's own λ_t of 0.01, because VADA collapses at VMT's 0.06. Without "
+    "instance norm they have no L_c, as in the VADA paper. On other tasks they have the weights of VMT's recipe."
 )
 CO_DA_VALUES = (
-    "Co-DA's own weights could not be found. Those here are a port's (diversity 0.001, ceiling 10) but for that of the "
-    "agreement: at the port's 0.1 one of two runs on MNIST → SVHN collapsed before 20,000 iterations and the other "
-    "fell from 66 to 55 %, seen on SVHN's test set; here it is 0.01."
+    "Co-DA's own weights could not be found. Those here are from a port (diversity 0.001, ceiling 10), except for the "
+    "agreement: at the port's 0.1, one of two runs on MNIST → SVHN collapsed before 20,000 iterations and the other "
+    "fell from 66 to 55 % on SVHN's test set; here it is 0.01."
 )
 WARM_UP = (
-    "“Warm-up” is ours: λ_t grows from 0 over VMT's first 5,000 iterations. With the paper's constant λ_t some seeds "
-    "take one digit for another from the start and keep to it; see the page of VMT. Its length was chosen after "
-    "looking at SVHN's test set, with two seeds. VMT with warm-up has 160,000 iterations on MNIST → MNIST-M, where it "
-    "was still gaining after 30,000, as its test set showed; after it, DIRT-T has 40,000 on tasks other than "
-    "MNIST → SVHN."
+    "“Warm-up” is ours: λ_t grows from 0 over the first 5,000 iterations of VMT. With the paper's constant λ_t, some "
+    "seeds confuse one digit with another from the start and never recover; see the page of VMT. The length was chosen "
+    "with two seeds on SVHN's test set. VMT with warm-up has 160,000 iterations on MNIST → MNIST-M, where its accuracy "
+    "on the test set was still rising after 30,000; DIRT-T after it has 40,000 on tasks other than MNIST → SVHN."
 )
-LAST_MODEL = "The number is that of the last iteration of a phase on the whole test set: nothing is selected by it."
+LAST_MODEL = "The accuracy is that of the last iteration of a phase on the whole test set; nothing is selected by it."
 FORTY_K = (
-    "Runs without warm-up have 40,000 iterations, and 160,000 of DIRT-T after them where they have DIRT-T; the paper "
-    "chose the number per task, among 40,000, 80,000 and 160,000. Its VMT without instance norm on MNIST → SVHN has "
-    "160,000."
+    "Runs without warm-up have 40,000 iterations, followed by 160,000 of DIRT-T where they have DIRT-T; the paper "
+    "chose the number for each task among 40,000, 80,000 and 160,000. Its VMT without instance norm on MNIST → SVHN "
+    "has 160,000."
 )
 
 
 def main_cell(task: str, row: str, paper_number: float | None, instance_norm: bool, seeds: int) -> Cell:
-    """A cell of the main table. DIRT-T's number comes from the run that also gives the number before it."""
+    """A cell of the main table. One run gives both the number before DIRT-T and the number after it."""
     name, _, refined = row.partition(" + ")
     method = METHOD_OF[name]
-    # A method that DIRT-T follows anywhere is run once, with it; CIFAR → STL has no DIRT-T.
+    # CIFAR → STL has no DIRT-T.
     dirt_t = name != "Source-Only" and task != "cifar-stl"
     experiment = Experiment(task, method, instance_norm, dirt_t)
     return Cell(row, task, experiment, "dirt_t" if refined else method, paper_number, seeds=seeds)
@@ -84,7 +83,7 @@ def evaluation(instance_norm: bool) -> tuple[Cell, ...]:
 
 
 def warmed(*tasks: str) -> tuple[Cell, ...]:
-    """VMT whose λ_t grows, beside the paper's numbers of the main table."""
+    """Cells of VMT with warm-up, beside the paper's numbers of the main table."""
     return tuple(
         Cell(
             f"{row}, warm-up",
@@ -101,7 +100,7 @@ def warmed(*tasks: str) -> tuple[Cell, ...]:
 
 
 def pair(rows: Mapping[str, Sequence[float] | None], experiment: Experiment, seeds: int) -> tuple[Cell, ...]:
-    """Two rows, of ten runs each in the paper: before and after DIRT-T."""
+    """Two rows, before and after DIRT-T, each with ten runs in the paper."""
     return tuple(
         Cell(row, M2S, experiment, phase, *mean_and_spread(values), seeds)
         for (row, values), phase in zip(rows.items(), ("vmt", "dirt_t"), strict=True)
@@ -109,12 +108,12 @@ def pair(rows: Mapping[str, Sequence[float] | None], experiment: Experiment, see
 
 
 def mean_and_spread(values: Sequence[float] | None) -> tuple[float | None, float | None]:
-    """As the paper prints them."""
+    """Mean and standard deviation, rounded as in the paper."""
     return (None, None) if values is None else (rounded(mean(values)), rounded(stdev(values)))
 
 
 def rounded(value: float) -> float:
-    """To one digit, halves up."""
+    """A number with one decimal, rounded half up."""
     return floor(10 * value + 0.5 + 1e-9) / 10
 
 
@@ -122,7 +121,7 @@ def two_from(first: int, rows: Mapping[str, tuple[float, ...]]) -> dict[str, tup
     return dict(list(rows.items())[first : first + 2])
 
 
-# L_c and L_v alone at VADA's λ_t, where the paper's numbers for them come from; with L_m at VMT's.
+# Without L_m at VADA's λ_t, as the paper's numbers are from the VADA paper; with L_m at VMT's.
 VARIANTS: dict[str, tuple[Experiment, str]] = {
     "L_c": (Experiment(M2S, changes={"vat": False, "mix": None, "lambda_t": 0.01}), "vmt"),
     "L_c, L_v": (Experiment(M2S, "vada", dirt_t=True), "vada"),
@@ -172,8 +171,8 @@ TABLES: dict[str, Table] = {
                 for row, values in numbers.VAT_VERSUS_VMT.items()
             ),
             (
-                "The paper copied its first two rows from the VADA paper; they have VADA's λ_t of 0.01 here, the rows "
-                "with L_m VMT's 0.06.",
+                "The paper copied its first two rows from the VADA paper. Here they have VADA's λ_t of 0.01, and the "
+                "rows with L_m have VMT's 0.06.",
                 LAST_MODEL,
             ),
         ),
@@ -191,11 +190,11 @@ TABLES: dict[str, Table] = {
                 for cell in pair(rows, experiment, seeds)[phase : phase + 1]
             ),
             (
-                "The paper has no number for mixup on probabilities with instance norm, only without: "
-                "the table probabilities.",
-                "Its numbers are means of ten runs; those on the hidden layer vary from 16.3 to 85.5, and with DIRT-T "
-                "from 17.6 to 95.9.",
-                "The paper gives no equation for mixup on the hidden layer; ours is one reading of its sentence.",
+                "The paper has a number for mixup on probabilities only without instance norm: see the table "
+                "probabilities.",
+                "The paper's numbers are means of ten runs; those on the hidden layer range from 16.3 to 85.5, and "
+                "with DIRT-T from 17.6 to 95.9.",
+                "The paper gives no equation for mixup on the hidden layer; ours is one reading of its text.",
                 LAST_MODEL,
             ),
         ),
@@ -216,17 +215,17 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             "frozen-lambda",
-            "λ drawn once per run, as the authors' program does, MNIST → SVHN with instance norm",
+            "λ drawn once per run, as in the authors' program, MNIST → SVHN with instance norm",
             pair(two_from(2, numbers.TEN_RUNS), replace(REFINED, changes={"fresh_lambda": False}), 3),
             (
-                "The paper describes a λ that is drawn anew for every pair, as everywhere else here; its program draws "
-                "the 64 of a batch once and keeps them for the run.",
+                "The paper describes a λ that is drawn anew for every pair, as in all other tables here; the authors' "
+                "program draws the 64 of a batch once and keeps them for the run.",
                 LAST_MODEL,
             ),
         ),
         Table(
             "upper-bound",
-            "Trained on the target's own labels, SVHN without instance norm",
+            "Trained on target labels, SVHN without instance norm",
             (UPPER_BOUND,),
             (LAST_MODEL,),
         ),
@@ -235,7 +234,7 @@ TABLES: dict[str, Table] = {
 
 
 def in_main(task: str, row: str, seeds: int, instance_norm: bool = True) -> Cell:
-    """A cell of the main table for the list of priorities."""
+    """A cell of the main table, for the table of priorities."""
     table = numbers.WITH_INSTANCE_NORM if instance_norm else numbers.WITHOUT_INSTANCE_NORM
     cell = main_cell(task, row, table[row][numbers.TASKS.index(task)], instance_norm, seeds)
     return cell if instance_norm else replace(cell, row=f"{row}, no IN")
@@ -247,7 +246,7 @@ def cell_of(table: str, row: str) -> Cell:
 
 TABLES["priority"] = Table(
     "priority",
-    "What the rest hangs on, across tables, the most valuable first",
+    "The most important numbers of all tables, in order",
     (
         *warmed(M2S),
         *warmed("svhn-mnist", "mnist-mnistm"),
@@ -260,7 +259,7 @@ TABLES["priority"] = Table(
         cell_of("vat-versus-vmt", "L_c, L_m"),
         in_main("svhn-mnist", "VMT", 2),
         in_main("mnist-mnistm", "VMT", 2),
-        # Without instance norm the paper's VMT is one of 160K iterations; at 40K it has ten runs.
+        # Without instance norm, the paper's VMT in Table 1 has 160K iterations; at 40K there are ten runs.
         replace(cell_of("ten-runs", "VMT@40K, no IN"), seeds=3),
         replace(cell_of("ten-runs", "VMT + DIRT-T@160K, no IN"), seeds=2),
         UPPER_BOUND,
@@ -268,7 +267,7 @@ TABLES["priority"] = Table(
         replace(cell_of("mixup", "hidden"), row="VMT on the hidden layer"),
         in_main("syn-svhn", "VMT", 1),
         in_main("syn-svhn", "VMT + DIRT-T", 1),
-        # For the figure of the last hidden layer, which is without instance norm in the paper.
+        # For the figure of the last hidden layer, which has no instance norm in the paper.
         in_main(M2S, "Source-Only", 1, instance_norm=False),
         in_main(M2S, "VADA", 1, instance_norm=False),
         in_main("svhn-mnist", "VMT + DIRT-T", 2),
