@@ -54,7 +54,7 @@ def test_discriminator_by_hand() -> None:
 
 
 def kind(module: nn.Module) -> type[nn.Module]:
-    """The layer that a module is, were it not told what follows it."""
+    """The plain layer that a module is a kind of."""
     return next((plain for plain in (nn.Conv2d, nn.Linear, nn.Dropout) if isinstance(module, plain)), type(module))
 
 
@@ -99,7 +99,7 @@ def test_any_size_and_channel_count_that_fits(
 
 @pytest.mark.parametrize("shape", [(3, 3, 32), (3, 32, 2), (12,), (1, 3, 32, 32)], ids=str)
 def test_too_small_is_refused_with_the_remedy(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match=r"at least 4×4 pixels.*mlp"):
+    with pytest.raises(InputError, match=r"4×4.*mlp"):
         cnn(shape, 10)
 
 

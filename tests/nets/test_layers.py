@@ -1,4 +1,4 @@
-"""Dropout and noise on a CPU: their own ways of drawing give the right distribution in every layout."""
+"""Dropout and noise on a CPU: they have the right distribution in every memory layout."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def test_noise_is_normal(layout: str, dtype: torch.dtype) -> None:
     assert noise.std().item() == pytest.approx(0.5, abs=0.01)
 
 
-def test_both_draw_anew_and_rest_in_evaluation() -> None:
+def test_both_draw_again_at_each_call_and_do_nothing_in_evaluation() -> None:
     x = ones("channels_last", torch.float32)
     for layer in (Dropout(0.5), GaussianNoise(1.0)):
         assert not torch.equal(layer(x), layer(x))

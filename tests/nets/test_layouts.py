@@ -1,4 +1,4 @@
-"""Networks that are written in ways that not every layout or batch suits train all the same, and rightly."""
+"""Networks that need a certain memory layout, or a batch for each pass, train correctly."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ METHOD = methods.dirt_t(methods.vmt(xi=0.5), xi=0.5)
 
 
 class Flattened(nn.Module):
-    """The usual way to the dense layer, which a channels_last map refuses."""
+    """Flattens with ``view``, which fails for a channels_last map."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Flattened(nn.Module):
 
 
 class Deep(nn.Module):
-    """Convolutions over three dimensions, after one over two."""
+    """A convolution over three dimensions after one over two."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Deep(nn.Module):
 
 
 class Patches(nn.Module):
-    """One row of its norm per pixel: those of a sample behind each other, or the samples of a pixel."""
+    """Its norm has one row per pixel: the pixels of a sample follow each other, or the samples of a pixel do."""
 
     def __init__(self, pixels_first: bool) -> None:
         super().__init__()
@@ -77,13 +77,13 @@ def images() -> StepContext:
 
 
 @pytest.mark.parametrize("module", [Flattened, Deep], ids=lambda module: module.__name__)
-def test_a_network_that_does_not_bear_channels_last_trains(module: type[nn.Module]) -> None:
+def test_a_network_that_cannot_be_channels_last_trains(module: type[nn.Module]) -> None:
     state = build(METHOD, lambda: from_module(module(), CLASSES), SHAPE)
     for phase in METHOD.phases:
         assert all(torch.isfinite(value).all() for value in step(phase, state, images()).values())
 
 
-def test_others_are_channels_last() -> None:
+def test_other_networks_are_channels_last() -> None:
     roles = build_state(METHOD, lambda: cnn(SHAPE, CLASSES, (8, 8, 8)), SHAPE, 0, CPU).roles
     for role in ("classifier", "ema", "teacher"):
         convolutions = [layer for layer in roles[role].modules() if isinstance(layer, nn.Conv2d)]
@@ -93,7 +93,7 @@ def test_others_are_channels_last() -> None:
 
 @pytest.mark.parametrize("pixels_first", [False, True])
 def test_a_batch_norm_over_patches_keeps_passes_apart(pixels_first: bool) -> None:
-    """Both orders of rows are the same network, so they must do the same step."""
+    """Both orders of rows are the same network, so that the step must be the same."""
     states = [build(METHOD, lambda first=first: patches(first), SHAPE) for first in (False, pixels_first)]
     assert all(state.roles["classifier"].separate_passes for state in states)
     with normalised_together():
@@ -101,7 +101,7 @@ def test_a_batch_norm_over_patches_keeps_passes_apart(pixels_first: bool) -> Non
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value)
     alone = from_module(Patches(pixels_first), CLASSES).double()
-    with pytest.raises(InputError, match="sees 256 rows for 4 samples"), passes((2, 2), ()):
+    with pytest.raises(InputError, match=r"256 rows.*4 samples.*separate_passes"), passes((2, 2), ()):
         alone(torch.zeros(4, *SHAPE, dtype=torch.float64))
 
 
@@ -110,8 +110,8 @@ def patches(pixels_first: bool) -> Staged:
     return from_module(Patches(pixels_first), CLASSES)
 
 
-def test_stages_with_norms_of_torch_run_one_by_one() -> None:
-    """Whoever writes the stages down has not gone through the adapter, which would have seen it."""
+def test_stages_with_norms_of_torch_need_separate_passes() -> None:
+    """These stages have not gone through the adapter, which would convert the norms."""
 
     def stages() -> Staged:
         dense = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 6), nn.BatchNorm1d(6), nn.Tanh())
@@ -123,8 +123,8 @@ def test_stages_with_norms_of_torch_run_one_by_one() -> None:
     assert int(norm.get_buffer("num_batches_tracked")) == 2  # the clean target passes of both updates
 
 
-def test_a_look_at_a_network_leaves_each_layer_in_its_mode() -> None:
-    """Two roles that predict together may be in other modes than the network that is made of them for the look."""
+def test_an_evaluation_leaves_each_layer_in_its_mode() -> None:
+    """Two roles that predict together may be in different modes from the network that is made of them."""
     layers = {"features": nn.Linear(3, 3), "logits": nn.Sequential(nn.Linear(3, 3), BatchNorm(3))}
     layers["logits"].eval()
     network = Staged(layers)
@@ -135,6 +135,6 @@ def test_a_look_at_a_network_leaves_each_layer_in_its_mode() -> None:
 
 
 @pytest.mark.parametrize("cut", [{"after": "feature"}, {"until": "feature"}], ids=str)
-def test_a_tap_that_is_not_there_is_named(cut: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="'feature'.*features, hidden, logits"):
+def test_a_missing_tap_is_named(cut: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=r"'feature'.*features, hidden, logits"):
         cnn(SHAPE, CLASSES, (8, 8, 8)).part(**cut)

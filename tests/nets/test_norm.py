@@ -1,4 +1,4 @@
-"""Batch norm with several passes in one batch: as if each ran alone, and only those listed move the statistics."""
+"""Batch norm with several passes in one batch: each is normalised as if alone, and only some move the statistics."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -14,8 +14,8 @@ from vmt.nets.norm import BatchNorm, InstanceNorm, normalised_together, passes
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CHANNELS = 3
-# Separate calls, and the one formula that compilers get.
-WAYS = pytest.mark.parametrize("way", [nullcontext, normalised_together], ids=["one by one", "together"])
+# One pass after the other, and all by one formula, as for compilers.
+WAYS = pytest.mark.parametrize("way", [nullcontext, normalised_together], ids=["separately", "together"])
 SHAPES = {"2-D": (CHANNELS,), "4-D": (CHANNELS, 4, 5)}
 
 
@@ -51,7 +51,7 @@ def restated(norm: BatchNorm, x: Tensor) -> Tensor:
 
 @WAYS
 def test_a_large_mean_costs_no_precision(way: type[AbstractContextManager[None]]) -> None:
-    """In single precision a mean a thousand times as large as the spread: squares of the values would have lost it."""
+    """In single precision, with a mean a thousand times the spread: sums of squares would lose the spread."""
     exact, single = layer(), layer().float()
     rounded = (1000 + torch.cat(inputs((16, 16), (CHANNELS,))).detach()).float()
     found = []
@@ -188,7 +188,7 @@ def test_gradients_in_double_precision(
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(2, 5), min_size=1, max_size=5), st.integers(0, 100))
-def test_what_is_in_one_pass_never_reaches_another(sizes: list[int], seed: int) -> None:
+def test_a_pass_does_not_depend_on_another(sizes: list[int], seed: int) -> None:
     norm, parts = layer(), inputs(tuple(sizes), (CHANNELS,), seed)
     with passes(tuple(sizes), ()):
         before = torch.split(norm(torch.cat(parts)), sizes)
@@ -209,7 +209,7 @@ def test_instance_norm_is_per_image_and_channel_and_affine() -> None:
     shifted = expected * torch.tensor([2.0, -1.0]).view(2, 1, 1) + torch.tensor([0.5, 3.0]).view(2, 1, 1)
     torch.testing.assert_close(norm(x), shifted)
     torch.testing.assert_close(norm.eval()(x), shifted)
-    # An image's contrast and brightness are gone, whatever else is in the batch.
+    # Contrast and brightness of an image make no difference, whatever else is in the batch.
     torch.testing.assert_close(norm(2 * x[:1] + 1), norm(x)[:1], rtol=1e-2, atol=1e-2)
 
 

@@ -1,4 +1,4 @@
-"""Functions that build networks, given as themselves: called with what they take, trained, saved, loaded, exported."""
+"""Functions that build networks: they get their arguments, and the network is trained, saved, loaded and exported."""
 
 import functools
 from pathlib import Path
@@ -19,7 +19,7 @@ VECTORS = np.random.default_rng(0).standard_normal((30, 4)) + 2 * Y[:, None]
 
 
 class Attention(nn.Module):
-    """Patches through torch's own transformer layer. ``len(x)`` and the fused layer are what exporters stumble over."""
+    """Patches through torch's transformer layer. Exporters have trouble with ``len(x)`` and the fused layer."""
 
     def __init__(self, classes: int, shape: tuple[int, ...], width: int = 8) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def convolution(classes: int, shape: tuple[int, ...], width: int = 8) -> nn.Modu
 
 
 class Viewed(nn.Module):
-    """Flattens with view, which wants memory in one order."""
+    """Flattens with ``view``, which needs contiguous memory."""
 
     def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def dense(classes: int) -> nn.Module:
 
 
 def from_a_library(*, dropout: float = 0.1, **options: Any) -> nn.Module:
-    """As torchvision's have it: classes by another name, and further arguments passed on."""
+    """As in torchvision: another name for the number of classes, and further arguments are passed on."""
 
     def make(num_classes: int = 1000) -> nn.Module:
         return nn.Sequential(nn.Linear(4, 8), nn.Dropout(dropout), nn.ReLU(), nn.Linear(8, num_classes))
@@ -82,7 +82,7 @@ def test_all_copies_of_a_model_agree(net: Any, format: str, tmp_path: Path) -> N
 
 
 def test_a_function_gets_what_it_has_a_parameter_for(tmp_path: Path) -> None:
-    """So that one function serves ``--net`` and Python, and an estimator that does not know the classes yet."""
+    """One function serves ``--net``, Python, and an estimator that does not know the classes yet."""
     for net, width in ((convolution, 8), (functools.partial(convolution, width=4), 4)):
         model = adapted(net)
         assert (model.network.stages["logits"][0].in_features, len(model.classes)) == (width, 3)
@@ -98,7 +98,7 @@ def test_a_function_gets_what_it_has_a_parameter_for(tmp_path: Path) -> None:
 
 
 class Gated(nn.Module):
-    """Its head is registered twice, and neither time last."""
+    """Its head is registered twice, neither time as the last layer."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Gated(nn.Module):
 
 
 class Attending(Gated):
-    """With a softmax behind its last dense layer, and none behind its head."""
+    """Has a softmax behind its last dense layer, but not behind its head."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)
@@ -123,7 +123,7 @@ def test_a_softmax_elsewhere_is_no_softmax_behind_the_head() -> None:
 
 
 def test_the_head_is_the_layer_that_gives_the_output() -> None:
-    """And is taken out wherever it stands, or it would be there twice: three features to three classes fit again."""
+    """It is replaced wherever it is registered; otherwise it would be applied twice."""
     network = adapted(Gated, VECTORS).network
     encoder = network.stages["features"].module
     assert [type(part) for part in (encoder.head, encoder.whole[2])] == [nn.Identity, nn.Identity]
@@ -144,7 +144,7 @@ class Extracted(nn.Module):
 
 
 def test_a_network_without_a_gradient_at_its_input_suits_some_methods() -> None:
-    with pytest.raises(vmt.InputError, match=r"no gradient at its input.*requires_grad_\(False\)"):
+    with pytest.raises(vmt.InputError, match=r"gradient at its input.*requires_grad_"):
         adapted(Extracted, VECTORS)
     assert adapted(Extracted, VECTORS, method="dann").predict(VECTORS).shape == (30,)
 
@@ -163,15 +163,15 @@ def test_signals_come_flattened() -> None:
 
 def test_a_model_is_loaded_with_its_own_function_alone(tmp_path: Path) -> None:
     adapted(Viewed).save(tmp_path / "model.safetensors")
-    with pytest.raises(vmt.InputError, match=r"name the function that builds it, --net package\.module:function"):
+    with pytest.raises(vmt.InputError, match=r"--net package\.module:function"):
         vmt.load(tmp_path / "model.safetensors")
-    with pytest.raises(vmt.InputError, match="do not fit its network") as refused:
+    with pytest.raises(vmt.InputError, match="network") as refused:
         vmt.load(tmp_path / "model.safetensors", network=Attention)
     assert len(str(refused.value)) < 300 + len(str(tmp_path)), "a network has hundreds of layers"
 
 
 class Scaled(nn.Module):
-    """Changes what its head gives, in place."""
+    """Changes the output of its head in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,21 +184,21 @@ class Scaled(nn.Module):
 @pytest.mark.parametrize(
     ("net", "options", "says"),
     [
-        (nn.Linear, None, r"net failed: .*missing 2 required positional arguments"),
-        (dense, {"widht": 3}, r"net failed: .*'widht'"),
-        (dense, [3], r"net_options is \[3\]: pass a dict"),
-        (lambda: nn.Sequential(dense(3), nn.Softmax(1)), None, r"has a Softmax behind its last nn\.Linear"),
-        (dense(3), None, r"net is a Sequential: pass a function"),
-        (5, None, r"net is 5: pass a name, or a function"),
-        (lambda: dense(3).double(), None, r"weights of torch\.float64.*return network\.float\(\)"),
-        (lambda: nn.Sequential(nn.ReLU(inplace=True), dense(3)), None, "changes its input in place"),
-        (dense, {"norm": nn.BatchNorm1d}, r"net_options cannot be kept in the model's file"),
-        (lambda: nn.Sequential(dense(3), nn.BatchNorm1d(3)), None, r"does not return what one of its nn\.Linear gives"),
-        (Scaled, None, r"does not return what one of its nn\.Linear gives"),
-        (lambda: nn.Flatten(), None, r"no nn\.Linear.*vmt\.nets\.from_module\(module, classes, head=…\)"),
+        (nn.Linear, None, r"net .*missing 2 required positional arguments"),
+        (dense, {"widht": 3}, r"net .*'widht'"),
+        (dense, [3], r"net_options.*\[3\]"),
+        (lambda: nn.Sequential(dense(3), nn.Softmax(1)), None, "Softmax"),
+        (dense(3), None, "net is a Sequential"),
+        (5, None, "net is 5"),
+        (lambda: dense(3).double(), None, r"torch\.float64"),
+        (lambda: nn.Sequential(nn.ReLU(inplace=True), dense(3)), None, "input in place"),
+        (dense, {"norm": nn.BatchNorm1d}, "net_options.*saved"),
+        (lambda: nn.Sequential(dense(3), nn.BatchNorm1d(3)), None, r"nn\.Linear.*from_module"),
+        (Scaled, None, r"nn\.Linear.*from_module"),
+        (lambda: nn.Flatten(), None, r"no nn\.Linear.*from_module"),
     ],
 )
-def test_what_is_wrong_is_said(net: Any, options: Any, says: str) -> None:
+def test_invalid_networks_are_refused(net: Any, options: Any, says: str) -> None:
     with pytest.raises(vmt.InputError, match=says):
         adapted(net, VECTORS, net_options=options)
     with pytest.raises(vmt.InputError, match=says):
@@ -215,7 +215,7 @@ class Branch(nn.Module):
 
 
 class Eigenvalues(nn.Module):
-    """Of which ONNX knows nothing."""
+    """ONNX has no operator for them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ class Eigenvalues(nn.Module):
 
 @pytest.mark.parametrize(("net", "says"), [(Branch, "avoid branches"), (Eigenvalues, "_linalg_eigh.*format pt2")])
 @pytest.mark.filterwarnings("ignore:the network has no dropout")
-def test_what_cannot_be_exported_ends_in_a_sentence_alone(
+def test_export_of_an_unsupported_network_raises_a_clear_error(
     net: Any, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxscript")

@@ -1,4 +1,4 @@
-"""A network that the user's own function builds, through its whole life; and those of timm."""
+"""A network that a user's function builds, from training to export, and networks of timm."""
 
 import shutil
 import sys
@@ -20,7 +20,7 @@ NETS = '''
 from torch import nn
 
 def make(classes, shape, width=6):
-    """A small CNN with everything that a network of one's own may have."""
+    """A small CNN with the usual layers."""
     return nn.Sequential(
         nn.Conv2d(shape[0], width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.Dropout(0.2),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes),
@@ -43,7 +43,7 @@ def certain(classes, shape):
     return nn.Sequential(nn.Linear(shape[0], classes), nn.Softmax(-1))
 
 class Tempered(nn.Module):
-    """Something comes behind its last layer."""
+    """Changes the output of its last layer."""
     def __init__(self, classes, shape):
         super().__init__()
         self.head = nn.Linear(shape[0], classes)
@@ -58,7 +58,7 @@ def nothing(classes, shape):
     return None
 
 def plain():
-    """Knows its sizes by itself."""
+    """Needs no sizes."""
     return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 3))
 
 def broken(classes, shape):
@@ -71,7 +71,7 @@ FLAGS = ["--iterations", "6", "--batch-size", "8", "--checkpoint-every", "2", "-
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -> Path:
-    """A current folder with a package of the user's own."""
+    """A current folder with a user's package."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "nets.py").write_text(NETS)
     (tmp_path / "mine" / "bad.py").write_text("import no_such_package\n")
@@ -89,13 +89,13 @@ def test_train_resume_load_predict_evaluate_export(here: Path, capsys: pytest.Ca
     source, target = class_folders(here / "a"), unlabelled_folder(here / "b", 12)
     run = here / "run"
     own = ["--net", "mine.nets:make"]
-    # As a process: its own sys.path does not hold the current folder.
+    # In a new process, whose sys.path does not have the current folder.
     done = vmt("train", "--source", source, "--target", target, "--out", run, "--net", "module:mine.nets.make", *FLAGS)
     assert done.returncode == 0, done.stderr
-    assert "network: mine.nets:make" in done.stdout
-    assert f"vmt report {run} -o report.html --net mine.nets:make" in done.stdout
+    assert "mine.nets:make" in done.stdout
+    assert f"vmt report {run}" in done.stdout
     finished = tensors(run / "model.safetensors")
-    # Nothing is imported because a file says so, and the sentence says what to add.
+    # Nothing is imported because a file says so, and the message says what to add.
     for command in (
         ["predict", run, target],
         ["evaluate", run, "--test", source],
@@ -106,7 +106,7 @@ def test_train_resume_load_predict_evaluate_export(here: Path, capsys: pytest.Ca
         assert main([str(a) for a in command]) == 2
         assert "--net mine.nets:make" in capsys.readouterr().err
     assert "mine.nets" not in sys.modules
-    # From the middle on, to the same result.
+    # Resumed in the middle, the run has the same result.
     again = shutil.copytree(run, here / "again")
     for name in ("model.safetensors", "summary.json"):
         (again / name).unlink()
@@ -117,12 +117,14 @@ def test_train_resume_load_predict_evaluate_export(here: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert main(["evaluate", str(run), "--test", str(source), *own]) == 0
     assert "of 30 samples" in capsys.readouterr().out
-    # A report says what is missing from it, and what to add.
+    # A report says what is missing, and what to add.
     for flags, words in (([], "--net mine.nets:make"), (own, '"origin":"the finished model"')):
         assert main(["report", str(run), "-o", str(here / "r.html"), "--map", "none", *flags]) == 0
         assert words in (here / "r.html").read_text()
     assert main(["report", str(run), "-o", str(here / "r.html"), "--net", "mine.nets:dense"]) == 2
-    assert "no run here was trained with --net mine.nets:dense (theirs: mine.nets:make)" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "mine.nets:dense" in said
+    assert "mine.nets:make" in said
     rows = []
     for model, flags in ((run, own), (run / "model.onnx", []), (run / "model.pt2", [])):
         if flags == []:
@@ -135,7 +137,7 @@ def test_train_resume_load_predict_evaluate_export(here: Path, capsys: pytest.Ca
         p, q = (np.array([row[3:] for row in table[1:]], float) for table in (rows[0], other))
         np.testing.assert_allclose(p, q, atol=1e-4)
     assert tuple(package.load(run, network="mine.nets:make").classes) == CLASSES
-    with pytest.raises(package.InputError, match=r"mine\.nets:make, not mine\.nets:dense"):
+    with pytest.raises(package.InputError, match=r"mine\.nets:make.*mine\.nets:dense"):
         package.load(run, network="mine.nets:dense")
 
 
@@ -160,23 +162,23 @@ def test_from_python_and_through_the_estimator(here: Path) -> None:
 @pytest.mark.parametrize(
     ("net", "says"),
     [
-        ("mine.nest:make", "no module 'mine.nest'"),
-        ("yours:make", "no module 'yours'"),
-        ("mine.bad:make", "No module named 'no_such_package'"),
+        ("mine.nest:make", "'mine.nest'"),
+        ("yours:make", "'yours'"),
+        ("mine.bad:make", "'no_such_package'"),
         ("mine.nets:mak", "perhaps make?"),
-        ("mine.nets:number", "no function 'number'"),
-        ("mine.nets:", "names no function"),
-        ("mine.nets:nothing", "returned a NoneType"),
+        ("mine.nets:number", "'number'"),
+        ("mine.nets:", "'mine.nets:'"),
+        ("mine.nets:nothing", "NoneType"),
         ("mine.nets:broken", "out of ideas (RuntimeError in nets.py, line"),
-        ("mine.nets:convolution", "cannot read samples of shape (8,)"),
-        ("mine.nets:certain", "a Softmax behind its last nn.Linear"),
-        ("mine.nets:Tempered", "does not return what one of its nn.Linear gives"),
-        ("mine.nets:Pair", "one tensor with a row per sample, not a tuple"),
-        ("mine.nets:too_few", "logits of shape (2, 2) for 2 samples and 3 classes"),
+        ("mine.nets:convolution", "shape (8,)"),
+        ("mine.nets:certain", "Softmax"),
+        ("mine.nets:Tempered", "mine.nets:Tempered"),
+        ("mine.nets:Pair", "a tuple"),
+        ("mine.nets:too_few", "(2, 2)"),
         ("smal", "perhaps small?"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(
+def test_invalid_networks_are_refused_before_anything_is_written(
     here: Path, net: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = write_blobs(here)
@@ -194,8 +196,8 @@ def test_lazy_layers_learn_their_sizes(here: Path) -> None:
     assert not network.separate_passes
 
 
-def test_a_function_gets_what_it_has_a_parameter_for(here: Path) -> None:
-    """As one that is given as itself does, in Python."""
+def test_a_function_gets_the_arguments_that_it_has_parameters_for(here: Path) -> None:
+    """The same as for a function that is passed in Python."""
     assert tuple(NetSpec("mine.nets:plain", (4,), 3).build()(torch.zeros(2, 4))["logits"].shape) == (2, 3)
 
 
@@ -214,5 +216,5 @@ def test_the_ways_to_write_a_name() -> None:
 @pytest.mark.parametrize("name", ["timm:resnet18", "timm:no_such_network"])
 def test_timm_is_asked_for_only_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(package.InputError, match=r"need the package timm.*pip install timm"):
+    with pytest.raises(package.InputError, match="pip install timm"):
         NetSpec(name, (3, 32, 32), 10).build()

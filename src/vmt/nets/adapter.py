@@ -1,4 +1,4 @@
-"""Any classifier of the user's own, as the staged network that the methods train."""
+"""Any classifier as the staged network that the methods train, and its place on a device."""
 
 import copy
 import warnings
@@ -14,8 +14,8 @@ from vmt.nets.layers import FullPrecision, LinearBeforeNorm, initialised
 from vmt.nets.norm import BatchNorm
 from vmt.nets.staged import Staged, evaluating
 
-# VAT's first step. Dropout and noise already turn the prediction, so next to nothing is enough; without them the
-# gradient vanishes at x itself, and in single precision the step must be a visible one.
+# The length of VAT's first step. With dropout or noise the prediction changes by itself, so that next to nothing is
+# enough. Without them the gradient vanishes at x, and in single precision the step must be longer.
 XI_STOCHASTIC, XI_DETERMINISTIC = 1e-6, 0.5
 
 
@@ -24,17 +24,17 @@ def from_module(
 ) -> Staged:
     """A copy of ``module``, split into an encoder and a last dense layer, with the taps of the paper's networks.
 
-    ``head`` says what the last layer is: None takes the last ``nn.Linear`` out of the module, a name takes out that
-    submodule, and a module of your own is put behind ``module`` as it stands. A dense layer with another number of
-    outputs than ``classes`` is replaced by a fresh one. ``normalise_logits`` puts a BatchNorm behind it, as the paper
-    does.
+    ``head`` is the last layer: None takes the last ``nn.Linear`` out of the module, a name takes out that submodule,
+    and your own module is put behind ``module`` as it is. A dense layer with another number of outputs than ``classes``
+    is replaced by a new one. ``normalise_logits`` puts a BatchNorm behind it, as the paper does.
 
-    The taps are ``features`` (what the encoder returns, for the discriminator), ``hidden`` (the same as vectors:
-    feature maps are averaged over positions) and ``logits``.
+    The taps are ``features`` (the output of the encoder, which the discriminator reads), ``hidden`` (the same as
+    vectors: feature maps are averaged over positions) and ``logits``.
 
     Each BatchNorm layer becomes one that keeps passes apart, with the same weights, running statistics, ε and momentum;
-    from then on its running variance is the biased one (torch's is unbiased: n/(n-1) times as large). Where a layer
-    with batch or running statistics has no such equal, the network is marked ``separate_passes``: slower, and as right.
+    from then on its running variance is the biased one (torch's is unbiased: n/(n-1) times as large). If another layer
+    has batch or running statistics, the network is marked ``separate_passes``, which is slower and gives the same
+    result.
 
     >>> own = nn.Sequential(nn.Linear(5, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 9))
     >>> net = from_module(own, classes=3)
@@ -42,7 +42,7 @@ def from_module(
     {'features': (2, 16), 'hidden': (2, 16), 'logits': (2, 3)}
     """
     if any(nn.parameter.is_lazy(p) for p in module.parameters()):
-        raise InputError("the module has lazy layers without a size: run it on one batch before adapting it")
+        raise InputError("the module has lazy layers whose sizes are not known yet: run it on one batch first.")
     encoder = Encoder(copy.deepcopy(module))
     if isinstance(head, nn.Module):
         last = copy.deepcopy(head)
@@ -57,7 +57,7 @@ def from_module(
 
 
 class Encoder(nn.Module):
-    """A user's module, whose output must be one tensor."""
+    """A user's module. Its output must be one tensor."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Encoder(nn.Module):
                 else f"a {type(features).__name__}"
             )
             raise InputError(
-                f"the module must return one tensor with a row per sample, not {found}: wrap it so that it does"
+                f"the module must return one tensor with a row per sample, but got {found}: wrap it so that it does."
             )
         return features
 
@@ -90,13 +90,13 @@ def last_dense(module: nn.Module) -> str:
     places = [i for i, (_, layer) in enumerate(layers) if isinstance(layer, nn.Linear)]
     if not places:
         raise InputError(
-            "the module has no nn.Linear to take as the last layer: end it with one, or pass what "
-            "vmt.nets.from_module(module, classes, head=…) makes of it."
+            "the module has no nn.Linear as its last layer: end it with one, or pass "
+            "vmt.nets.from_module(module, classes, head=…)."
         )
     behind = [layer for _, layer in layers[places[-1] :] if isinstance(layer, nn.Softmax | nn.LogSoftmax)]
     if behind:
         kind = type(behind[0]).__name__
-        raise InputError(f"the module has a {kind} behind its last nn.Linear: leave it out, so that it returns logits")
+        raise InputError(f"the module has a {kind} behind its last nn.Linear: leave it out, so that it returns logits.")
     return layers[places[-1]][0]
 
 
@@ -106,7 +106,7 @@ def taken_out(encoder: Encoder, name: str) -> nn.Module:
         layer = encoder.get_submodule(f"module.{name}" if name else "module")
     except AttributeError:
         known = ", ".join(repr(n) for n, _ in encoder.module.named_children())
-        raise InputError(f"head={name!r} is no submodule of the module, whose parts are {known or 'none'}") from None
+        raise InputError(f"head={name!r} is not a submodule of the module: use one of {known or 'none'}.") from None
     for holder in list(encoder.modules()):
         for called in [called for called, part in holder._modules.items() if part is layer]:
             setattr(holder, called, nn.Identity())
@@ -118,8 +118,8 @@ def logits_stage(last: nn.Module, classes: int, normalise: bool) -> nn.Module:
     if dense and dense[-1].out_features != classes:
         if dense[-1] is not last:
             raise InputError(
-                f"the head ends in {dense[-1].out_features} outputs, but there are {classes} classes: "
-                "give a head with as many outputs as classes"
+                f"the head has {dense[-1].out_features} outputs, but there are {classes} classes: "
+                "pass a head with as many outputs as classes."
             )
         like = dense[-1].weight
         last = initialised(nn.Linear(dense[-1].in_features, classes)).to(like.device, like.dtype)
@@ -134,7 +134,7 @@ def logits_stage(last: nn.Module, classes: int, normalise: bool) -> nn.Module:
 
 
 def convert_batch_norms(network: nn.Module) -> None:
-    """Put our BatchNorm in the place of torch's, in place; a layer that is used twice stays one layer."""
+    """Replace torch's BatchNorms by vmt's, in place; a layer that is used twice stays one layer."""
     converted: dict[nn.Module, BatchNorm] = {}
     for parent in list(network.modules()):
         for name, layer in parent._modules.items():
@@ -148,7 +148,7 @@ def is_convertible(layer: nn.Module) -> bool:
 
 
 def group_aware(layer: nn.Module) -> BatchNorm:
-    """Our BatchNorm with everything that a BatchNorm of torch holds."""
+    """vmt's BatchNorm with the weights, statistics and settings of torch's."""
     assert isinstance(layer, _BatchNorm)
     assert layer.running_mean is not None
     assert layer.running_var is not None
@@ -159,7 +159,7 @@ def group_aware(layer: nn.Module) -> BatchNorm:
     if layer.affine:
         norm.weight, norm.bias = layer.weight, layer.bias
     else:
-        # Without a learned scale and shift: constants, which no optimiser may find among the parameters.
+        # The layer has no learned scale and shift: constants in their place must not be parameters.
         for name in ("weight", "bias"):
             constant = getattr(norm, name).detach()
             delattr(norm, name)
@@ -168,24 +168,30 @@ def group_aware(layer: nn.Module) -> BatchNorm:
 
 
 def keeps_statistics(layer: nn.Module) -> bool:
-    """Whether a layer has batch or running statistics and does not know where one pass ends."""
+    """Whether a layer has batch or running statistics that cannot be kept apart for each pass."""
     has_statistics = isinstance(layer, _BatchNorm) or isinstance(getattr(layer, "running_mean", None), Tensor)
     return has_statistics and not isinstance(layer, BatchNorm)
 
 
 @torch.no_grad()
 def is_stochastic(network: Staged, x: Tensor) -> bool:
-    """Whether two training passes on the same input differ: dropout, noise, stochastic depth. Leaves no traces."""
+    """Whether two training passes on the same input differ, as with dropout, noise or stochastic depth.
+
+    The network and torch's generators stay as they are.
+    """
     probe = copy.deepcopy(network).train()
     devices = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         first, second = (list(probe(x).values())[-1] for _ in range(2))
-    # Well above what a kernel's order of summation changes, well below what a random layer does.
+    # Well above the effect of another order of summation, and well below that of a random layer.
     return bool((first - second).abs().max() > 1e-5 * first.abs().max())
 
 
 def check_gradient(network: Staged, x: Tensor) -> None:
-    """Refuses a network without a gradient at its input, by which VAT finds its direction. Leaves no traces."""
+    """Refuse a network without a gradient at its input, which VAT needs to find its direction.
+
+    The network and torch's generators stay as they are.
+    """
     devices = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), torch.enable_grad():
         x = x.detach().clone().requires_grad_()
@@ -193,34 +199,35 @@ def check_gradient(network: Staged, x: Tensor) -> None:
         found = last.requires_grad and torch.autograd.grad(last.sum(), x, allow_unused=True)[0] is not None
     if not found:
         raise InputError(
-            "the network has no gradient at its input, where VAT looks for its direction: freeze layers by "
-            "requires_grad_(False), not by torch.no_grad() or detach(), or take a method without VAT, such as dann"
+            "the network has no gradient at its input, which VAT needs: freeze layers by requires_grad_(False) and not "
+            "by torch.no_grad() or detach(), or use a method without VAT, such as dann."
         )
 
 
 def xi_for(network: Staged, x: Tensor) -> float:
-    """VAT's first step ξ for a network: the paper's 1e-6, or a visible one, with a warning, where nothing is random."""
+    """The length ξ of VAT's first step: the paper's 1e-6, or a longer one with a warning if no layer is random."""
     check_gradient(network, x)
     if is_stochastic(network, x):
         return XI_STOCHASTIC
     warnings.warn(
-        f"the network has no dropout or noise, so VAT looks for its direction at ξ = {XI_DETERMINISTIC} from each "
-        f"sample instead of {XI_STOCHASTIC:.0e}: add a stochastic layer, or set xi (--xi)",
+        f"the network has no dropout or noise, so VAT's first step is ξ = {XI_DETERMINISTIC} instead of "
+        f"{XI_STOCHASTIC:.0e}: add a stochastic layer, or set xi (--xi).",
         stacklevel=2,
     )
     return XI_DETERMINISTIC
 
 
 def placed_on_device(network: Staged, shape: tuple[int, ...], device: torch.device) -> Staged:
-    """The same network: weights channels_last, which convolutions are fastest with, if it runs so, and marked
-    ``separate_passes`` if its passes cannot share a batch.
+    """The same network on a device, in the memory layout that is fastest there.
 
-    What does not run so: ``x.view(len(x), -1)`` behind a convolution, and weights of five dimensions.
+    Convolutions are fastest with channels_last weights, but not every network can run with them: not one that calls
+    ``x.view(len(x), -1)`` after a convolution, nor one with weights of five dimensions. A network whose passes cannot
+    share a batch is marked ``separate_passes``.
     """
     network.separate_passes = network.separate_passes or any(map(keeps_statistics, network.modules()))
     samples = torch.zeros(2, *shape, dtype=torch.float32, device=device)
     for layout in (torch.channels_last, torch.contiguous_format):
-        with suppress(RuntimeError):  # what fails in either is left for training to complain of
+        with suppress(RuntimeError):  # if neither layout works, training raises the error
             network.to(device).to(memory_format=layout)  # type: ignore[call-overload]
             network.separate_passes = network.separate_passes or regroups(network, samples)
             break
@@ -229,14 +236,16 @@ def placed_on_device(network: Staged, shape: tuple[int, ...], device: torch.devi
 
 @torch.no_grad()
 def regroups(network: Staged, samples: Tensor) -> bool:
-    """Whether a batch norm sees other rows than one per sample, such as one per patch: where a pass ends among them
-    is not known."""
+    """Whether a batch norm sees other rows than one per sample, such as one per patch.
+
+    It is not known where a pass ends among such rows.
+    """
     rows: set[int] = set()
 
-    def look(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+    def note(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
         rows.add(len(given[0]))
 
-    hooks = [layer.register_forward_pre_hook(look) for layer in network.modules() if isinstance(layer, BatchNorm)]
+    hooks = [layer.register_forward_pre_hook(note) for layer in network.modules() if isinstance(layer, BatchNorm)]
     try:
         with evaluating(network):
             network(samples)

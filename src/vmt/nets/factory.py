@@ -1,4 +1,9 @@
-"""A network written down: enough to build it again on another machine, without running anything that was saved."""
+"""Networks by name: what to write down to build a network again, and how it is built.
+
+A name is one of the package's networks (:mod:`vmt.nets.registry`), a user's function ``package.module:function``, or a
+network of timm, ``timm:name``. A saved model holds its :class:`NetSpec`, so that it can be loaded on another machine
+without running code that was saved with it.
+"""
 
 import inspect
 import json
@@ -21,184 +26,34 @@ from vmt.nets.registry import NETS
 from vmt.nets.staged import Staged
 
 PREFIX, TIMM = "module:", "timm:"
-
-
-def factory_name(net: str) -> str | None:
-    """``package.module:function`` from any way to write it; None for a name that is no function's."""
-    if net.startswith(TIMM) or ":" not in net:
-        return None
-    name = net.removeprefix(PREFIX)
-    module, _, function = name.partition(":") if ":" in name else name.rpartition(".")
-    if not module or not function.isidentifier():
-        raise InputError(f"the network {net!r} names no function: write package.module:function.")
-    return f"{module}:{function}"
-
-
-def build_own(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Staged:
-    """The network that a named function builds."""
-    return built(imported(name), name, shape, classes, options)
-
-
-def imported(name: str) -> Callable[..., Any]:
-    """The function of that name, from the installed packages or the current folder."""
-    path, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # as python -m does, and for good: a module may import others later
-    try:
-        module = import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
-            raise InputError(f"the module {path} cannot be imported: {said(error)}.") from error
-        raise InputError(
-            f"there is no module {error.name!r}, neither in the current folder nor installed: correct --net {name}."
-        ) from error
-    except Exception as error:
-        raise InputError(f"the module {path} cannot be imported: {said(error)}.") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        hint = perhaps(attribute, (key for key, value in vars(module).items() if callable(value)))
-        raise InputError(f"the module {path} has no function {attribute!r}{hint}: correct --net {name}.")
-    found: Callable[..., Any] = function
-    return found
-
-
-def has_timm(name: str) -> bool:
-    """Whether timm is installed and knows a network of that name."""
-    return find_spec("timm") is not None and bool(timm().is_model(name))
-
-
-def build_timm(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Staged:
-    """A network of timm for images of any number of channels; ``pretrained=True`` among the options loads weights."""
-    package = timm()
-    # Only names of its own list: others make it fetch what they name.
-    if not package.is_model(name):
-        hint = perhaps(name, package.list_models())
-        raise InputError(f"timm has no network {name!r}{hint}: see timm.list_models().")
-    if len(shape) != 3:
-        raise InputError(f"timm's {name} reads images, but a sample has shape {shape}: use --net mlp for vectors.")
-    try:
-        module = package.create_model(name, num_classes=classes, in_chans=shape[0], **options)
-    except Exception as error:
-        raise InputError(f"timm cannot build {name} for {shape[0]} channels: {said(error)}.") from error
-    return adapted(module, name, shape, classes)
-
-
-def timm() -> Any:
-    try:
-        return import_module("timm")
-    except ImportError as error:
-        raise InputError(
-            f"networks of timm need the package timm, which cannot be imported ({error}): pip install timm, or choose "
-            "another --net."
-        ) from error
-
-
-def builder(
-    function: Callable[..., Any], shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
-) -> Callable[[], Staged]:
-    """A user's function whose network may be any module, as one that builds a network of stages."""
-    return lambda: built(function, "net", shape, classes, options)
-
-
-def built(
-    function: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
-) -> Staged:
-    """The network that a user's function builds when it is called with what it takes."""
-    try:
-        module = function(**taken(function, {"classes": classes, "shape": shape}), **options)
-    except Exception as error:
-        raise InputError(f"the function {name} failed: {said(error)}.") from error
-    return adapted(module, name, shape, classes)
-
-
-def taken(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a function has parameters for, by name: one that takes anything may pass it on to who does not.
-
-    >>> taken(lambda classes, **others: None, {"classes": 10, "shape": (5,)})
-    {'classes': 10}
-    """
-    parameters = inspect.signature(function).parameters
-    return {name: value for name, value in offered.items() if name in parameters}
-
-
-def adapted(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Staged:
-    """A network of stages, tried on two samples."""
-    if not isinstance(module, nn.Module):
-        raise InputError(f"{name} returned a {type(module).__name__}: return an nn.Module.")
-    check_precision(module, name)
-    samples = torch.zeros(2, *shape, dtype=torch.float32)
-    try:
-        with torch.no_grad():
-            if any(nn.parameter.is_lazy(p) for p in module.parameters()):
-                module.eval()(samples)  # so that lazy layers learn their sizes
-            if not isinstance(module, Staged):
-                head = head_of(module.eval(), name, shape)
-                module = from_module(module.train(), classes, head=head)
-            network: Staged = module
-            logits = network.eval()(samples)["logits"]
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"the network of {name} cannot read samples of shape {shape}: {said(error)}.") from error
-    if tuple(logits.shape) != (2, classes):
-        raise InputError(
-            f"the network of {name} gives logits of shape {tuple(logits.shape)} for 2 samples and {classes} classes: "
-            f"return one number per class."
-        )
-    if samples._version:  # VAT needs the gradient at the samples themselves
-        raise InputError(f"the network of {name} changes its input in place: write x = x - m, not x -= m, and so on.")
-    network.train()
-    return network
-
-
-def check_precision(module: nn.Module, name: str) -> None:
-    """Samples come in single precision; where bfloat16 is faster, the passes are cast to it by themselves."""
-    for kind in (p.dtype for p in module.parameters() if p.is_floating_point() and p.dtype != torch.float32):
-        raise InputError(f"the network of {name} has weights of {kind}, not torch.float32: return network.float().")
-
-
-def head_of(module: nn.Module, name: str, shape: tuple[int, ...]) -> str:
-    """The dense layer that gives what the network returns, wherever it is registered. What it gives becomes the logits
-    as it is, so a network that does something with it is refused."""
-    given: dict[str, torch.Tensor] = {}
-
-    def keep(place: str) -> Callable[..., None]:
-        return lambda layer, inputs, output: given.update({place: output.clone()})  # it may be changed in place
-
-    dense = {place: layer for place, layer in module.named_modules() if isinstance(layer, nn.Linear)}
-    hooks = [layer.register_forward_hook(keep(place)) for place, layer in dense.items()]
-    try:
-        out = module(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not isinstance(out, torch.Tensor):
-        return last_dense(module)  # complained of elsewhere
-    for place, output in reversed(given.items()):
-        if torch.equal(output.flatten(), out.flatten()):
-            return place
-    last_dense(module)  # says it better where there is none, or a softmax behind it
-    raise InputError(
-        f"the network of {name} does not return what one of its nn.Linear gives: let it return logits without a "
-        "softmax, or return vmt.nets.from_module(network, classes, head=…)."
-    )
-
-
-def said(error: Exception) -> str:
-    """What a user's own code complained of, and where."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return f"{text} ({type(error).__name__} in {Path(last.filename).name}, line {last.lineno})"
-
-
-# Stands for a function that was given as itself, not by its name.
+# The name of a network whose function was given itself and not by name.
 OWN_MODULE = "module"
+
+
+def network_of(
+    net: str | Callable[..., Any], shape: tuple[int, ...], classes: int, options: Mapping[str, Any] | None
+) -> tuple["NetSpec", Callable[[], Staged]]:
+    """The network that a user gives by name or as a function: its spec, and a function that builds it."""
+    if isinstance(net, nn.Module):
+        raise InputError(f"net is a {type(net).__name__}: pass a function that builds it, net=lambda: ….")
+    if not isinstance(net, str) and not callable(net):
+        raise InputError(f"net is {net!r}: pass a name, or a function that builds a network.")
+    if not isinstance(options, Mapping | None):
+        raise InputError(f"net_options is {options!r}: pass a dict of arguments.")
+    try:
+        json.dumps(options)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"net_options cannot be saved with the model ({error}): pass numbers and strings, and a function that has "
+            "the rest."
+        ) from error
+    spec = NetSpec(net if isinstance(net, str) else OWN_MODULE, shape, classes, options or {})
+    return spec, spec.build if isinstance(net, str) else builder(net, shape, classes, spec.options)
 
 
 @dataclass(frozen=True)
 class NetSpec:
-    """A named network for samples of one shape and a number of classes, with what differs from its defaults."""
+    """A named network for samples of one shape and a number of classes, with the options that are not its defaults."""
 
     name: str
     shape: tuple[int, ...]
@@ -207,19 +62,19 @@ class NetSpec:
 
     @property
     def factory(self) -> str | None:
-        """The function that builds it, as ``package.module:function``, if it is one of the user's."""
+        """The user's function that builds the network, as ``package.module:function``; None for any other network."""
         return factory_name(self.name)
 
     def build(self) -> Staged:
         if self.factory is not None:
-            return build_own(self.factory, self.shape, self.classes, self.options)
+            return built(imported(self.factory), self.factory, self.shape, self.classes, self.options)
         hint = perhaps(self.name, NETS)
         if self.name.startswith(TIMM) or (self.name not in NETS and not hint and has_timm(self.name)):
             return build_timm(self.name.removeprefix(TIMM), self.shape, self.classes, self.options)
         if self.name not in NETS:
             raise InputError(
-                f"there is no network {self.name!r}{hint}: choose one of {', '.join(NETS)}, package.module:function "
-                "of your own, or timm:name."
+                f"there is no network {self.name!r}{hint}: choose one of {', '.join(NETS)}, your own "
+                "package.module:function, or timm:name."
             )
         function, defaults = NETS[self.name]
         build: Callable[..., Staged] = getattr(networks, function)
@@ -236,28 +91,184 @@ class NetSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "NetSpec":
-        # What was saved brings its own weights, so that none are fetched for it.
+        # A saved model has its own weights, so no pretrained ones are downloaded for it.
         saved = {k: v for k, v in values["options"].items() if k != "pretrained"}
         options = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
         return cls(values["name"], tuple(values["shape"]), values["classes"], options)
 
 
-def network_of(
-    net: str | Callable[..., Any], shape: tuple[int, ...], classes: int, options: Mapping[str, Any] | None
-) -> tuple[NetSpec, Callable[[], Staged]]:
-    """The network that a user names or has a function for: how it is written down, and what builds it."""
-    if isinstance(net, nn.Module):
-        raise InputError(f"net is a {type(net).__name__}: pass a function that builds it, net=lambda: ….")
-    if not isinstance(net, str) and not callable(net):
-        raise InputError(f"net is {net!r}: pass a name, or a function that builds a network.")
-    if not isinstance(options, Mapping | None):
-        raise InputError(f"net_options is {options!r}: pass a dict of arguments.")
+# Networks that a user's function builds.
+
+
+def factory_name(net: str) -> str | None:
+    """``package.module:function`` from any way to write it; None for a name that does not stand for a function."""
+    if net.startswith(TIMM) or ":" not in net:
+        return None
+    name = net.removeprefix(PREFIX)
+    module, _, function = name.partition(":") if ":" in name else name.rpartition(".")
+    if not module or not function.isidentifier():
+        raise InputError(f"the network {net!r} does not name a function: write package.module:function.")
+    return f"{module}:{function}"
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """The function of that name, from an installed package or the current folder."""
+    path, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # as python -m does, and for good: a module may import others later
     try:
-        json.dumps(options)
-    except (TypeError, ValueError) as error:
+        module = import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
+            raise InputError(f"the module {path} cannot be imported: {reason(error)}.") from error
         raise InputError(
-            f"net_options cannot be kept in the model's file ({error}): give numbers and texts, and a function that "
-            "knows the rest."
+            f"there is no module {error.name!r}, neither in the current folder nor installed: correct --net {name}."
         ) from error
-    spec = NetSpec(net if isinstance(net, str) else OWN_MODULE, shape, classes, options or {})
-    return spec, spec.build if isinstance(net, str) else builder(net, shape, classes, spec.options)
+    except Exception as error:
+        raise InputError(f"the module {path} cannot be imported: {reason(error)}.") from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        hint = perhaps(attribute, (key for key, value in vars(module).items() if callable(value)))
+        raise InputError(f"the module {path} has no function {attribute!r}{hint}: correct --net {name}.")
+    found: Callable[..., Any] = function
+    return found
+
+
+def builder(
+    function: Callable[..., Any], shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+) -> Callable[[], Staged]:
+    """A function that builds a staged network with a user's function, which may return any module."""
+    return lambda: built(function, "net", shape, classes, options)
+
+
+def built(
+    function: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+) -> Staged:
+    """The staged network that a user's function builds; ``name`` is the function's name in messages."""
+    try:
+        module = function(**accepted(function, {"classes": classes, "shape": shape}), **options)
+    except Exception as error:
+        raise InputError(f"the function {name} failed: {reason(error)}.") from error
+    return staged(module, name, shape, classes)
+
+
+def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments that a function has a parameter for, by name.
+
+    ``**others`` does not count: the function may pass those on to one that does not accept them.
+
+    >>> accepted(lambda classes, **others: None, {"classes": 10, "shape": (5,)})
+    {'classes': 10}
+    """
+    parameters = inspect.signature(function).parameters
+    return {name: value for name, value in offered.items() if name in parameters}
+
+
+# Networks of timm.
+
+
+def has_timm(name: str) -> bool:
+    """Whether timm is installed and has a network of that name."""
+    return find_spec("timm") is not None and bool(timm().is_model(name))
+
+
+def build_timm(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Staged:
+    """A network of timm for images of any number of channels; the option ``pretrained=True`` loads weights."""
+    package = timm()
+    # Names that timm does not list could make it download what they name.
+    if not package.is_model(name):
+        hint = perhaps(name, package.list_models())
+        raise InputError(f"timm has no network {name!r}{hint}: see timm.list_models().")
+    if len(shape) != 3:
+        raise InputError(f"timm's {name} reads images, but a sample has shape {shape}: use --net mlp for vectors.")
+    try:
+        module = package.create_model(name, num_classes=classes, in_chans=shape[0], **options)
+    except Exception as error:
+        raise InputError(f"timm cannot build {name} for {shape[0]} channels: {reason(error)}.") from error
+    return staged(module, name, shape, classes)
+
+
+def timm() -> Any:
+    try:
+        return import_module("timm")
+    except ImportError as error:
+        raise InputError(
+            f"networks of timm need the package timm, which cannot be imported ({error}): pip install timm, or choose "
+            "another --net."
+        ) from error
+
+
+# From any module to a staged network.
+
+
+def staged(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Staged:
+    """A module as a staged network, tried on two samples."""
+    if not isinstance(module, nn.Module):
+        raise InputError(f"{name} returned a {type(module).__name__}: return an nn.Module.")
+    check_precision(module, name)
+    samples = torch.zeros(2, *shape, dtype=torch.float32)
+    try:
+        with torch.no_grad():
+            if any(nn.parameter.is_lazy(p) for p in module.parameters()):
+                module.eval()(samples)  # so that lazy layers learn their sizes
+            if not isinstance(module, Staged):
+                head = head_of(module.eval(), name, shape)
+                module = from_module(module.train(), classes, head=head)
+            network: Staged = module
+            logits = network.eval()(samples)["logits"]
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"the network of {name} cannot read samples of shape {shape}: {reason(error)}.") from error
+    if tuple(logits.shape) != (2, classes):
+        raise InputError(
+            f"the network of {name} gives logits of shape {tuple(logits.shape)} for 2 samples and {classes} classes: "
+            f"return one number per class."
+        )
+    if samples._version:  # VAT needs the gradient at the samples themselves
+        raise InputError(f"the network of {name} changes its input in place: write x = x - m, not x -= m, and so on.")
+    network.train()
+    return network
+
+
+def check_precision(module: nn.Module, name: str) -> None:
+    """Weights must be in single precision, like the samples; where bfloat16 is faster, vmt uses it by itself."""
+    for kind in (p.dtype for p in module.parameters() if p.is_floating_point() and p.dtype != torch.float32):
+        raise InputError(f"the network of {name} has weights of {kind}, not torch.float32: return network.float().")
+
+
+def head_of(module: nn.Module, name: str, shape: tuple[int, ...]) -> str:
+    """The name of the dense layer whose output the network returns, wherever it is registered.
+
+    That output becomes the logits, so a network that changes it afterwards is refused.
+    """
+    given: dict[str, torch.Tensor] = {}
+
+    def keep(place: str) -> Callable[..., None]:
+        return lambda layer, inputs, output: given.update({place: output.clone()})  # it may be changed in place
+
+    dense = {place: layer for place, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    hooks = [layer.register_forward_hook(keep(place)) for place, layer in dense.items()]
+    try:
+        out = module(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not isinstance(out, torch.Tensor):
+        return last_dense(module)  # the encoder refuses such a network
+    for place, output in reversed(given.items()):
+        if torch.equal(output.flatten(), out.flatten()):
+            return place
+    last_dense(module)  # has a better message if there is no dense layer, or a softmax behind it
+    raise InputError(
+        f"the network of {name} does not return what one of its nn.Linear gives: let it return logits without a "
+        "softmax, or return vmt.nets.from_module(network, classes, head=…)."
+    )
+
+
+def reason(error: Exception) -> str:
+    """The message of an error in a user's code, and where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return f"{text} ({type(error).__name__} in {Path(last.filename).name}, line {last.lineno})"

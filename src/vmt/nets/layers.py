@@ -1,4 +1,4 @@
-"""The small layers that the paper's networks are made of."""
+"""The layers that the package's networks are made of."""
 
 import math
 from typing import TypeVar
@@ -13,7 +13,8 @@ from vmt.losses import at_least_float32
 from vmt.nets.norm import BatchNorm
 
 SLOPE = 0.1
-FEW, NOT_MANY = 32, 256
+# A dense layer with at most so many outputs and inputs is multiplied out on a CUDA device.
+FEW_OUTPUTS, FEW_INPUTS = 32, 256
 
 Weighted = TypeVar("Weighted", nn.Linear, nn.Conv2d)
 
@@ -30,7 +31,7 @@ class GaussianNoise(nn.Module):
             return x
         if x.device.type != "cpu":
             return x + self.std * torch.randn_like(x)
-        # On a CPU, torch fills a channels_last tensor with normal numbers eight times as slowly as a flat one.
+        # On a CPU, torch needs eight times as long to fill a channels_last tensor with normal numbers as a flat one.
         noise = torch.randn(x.numel(), dtype=torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
         return x + self.std * laid_out(noise, x)
 
@@ -39,7 +40,7 @@ class GaussianNoise(nn.Module):
 
 
 class Dropout(nn.Dropout):
-    """Dropout that on a CPU takes sixteen random bits for each value instead of a random double."""
+    """Dropout. On a CPU it draws sixteen random bits for each value instead of a random double."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not 0 < self.p < 1 or x.device.type != "cpu":
@@ -51,13 +52,13 @@ class Dropout(nn.Dropout):
 
 
 def laid_out(flat: Tensor, like: Tensor) -> Tensor:
-    """Flat values in the shape of a tensor; in its memory order too, where it fills its memory without gaps."""
+    """Flat values in the shape of a tensor, and in its memory order if the tensor has no gaps in memory."""
     dense = like.is_contiguous() or (like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last))
     return flat.as_strided(like.shape, like.stride()) if dense else flat.view(like.shape)
 
 
 class GlobalAveragePool(nn.Module):
-    """The mean over all positions, per channel, in full precision even of a bfloat16 map."""
+    """The mean over all positions per channel, in full precision even for a bfloat16 map."""
 
     def forward(self, x: Tensor) -> Tensor:
         return at_least_float32(x).mean((2, 3))
@@ -75,9 +76,9 @@ def initialised(layer: Weighted) -> Weighted:
 class ConvolutionBeforeNorm(nn.Conv2d):
     """A 3×3 convolution that a batch norm follows.
 
-    The norm takes the bias out of every output again, so its gradient is zero but for rounding. Adam would turn that
-    rounding into full steps; here the bias gets no gradient, which also saves a pass over the activations. The running
-    means include it, as in the authors' program.
+    The norm takes the bias out of every output again, so that its gradient is zero apart from rounding. Adam would turn
+    that rounding into full steps. Here the bias gets no gradient, which also saves a pass over the activations. The
+    running means include it, as in the authors' program.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,7 +89,7 @@ class ConvolutionBeforeNorm(nn.Conv2d):
         return F.conv2d(x, self.weight, None if self.bias is None else self.bias.detach(), padding=1)
 
     def without_bias(self, x: Tensor) -> Tensor:
-        """By the kernels of a CUDA device."""
+        """The convolution without its bias, by vmt's kernels on a CUDA device."""
         y: Tensor
         if serves_stem(x, self):
             y = Stem.apply(x, self.weight)  # type: ignore[no-untyped-call]
@@ -97,21 +98,21 @@ class ConvolutionBeforeNorm(nn.Conv2d):
 
 
 class LinearBeforeNorm(nn.Linear):
-    """A dense layer that a batch norm follows: the bias gets no gradient, as in :class:`ConvolutionBeforeNorm`."""
+    """A dense layer that a batch norm follows. Its bias gets no gradient, as in :class:`ConvolutionBeforeNorm`."""
 
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.detach()
-        small = self.out_features <= FEW and self.in_features <= NOT_MANY
+        small = self.out_features <= FEW_OUTPUTS and self.in_features <= FEW_INPUTS
         if x.is_cuda and x.dtype == torch.float32 and small:
-            # A few columns: fused with its neighbours this costs less than the start of a matrix product. Where nothing
-            # is fused, all products are held in memory, so of few rows only.
+            # With few columns, and fused with its neighbours, this takes less than the start of a matrix product. If
+            # nothing is fused, all products are in memory, so there must be few inputs, too.
             y = (x.unsqueeze(1) * self.weight).sum(-1)
             return y if bias is None else y + bias
         return F.linear(x, self.weight, bias)
 
 
 class FullPrecision(nn.Sequential):
-    """Layers that run in single precision (or in double) inside a bfloat16 network."""
+    """Layers that run in single precision, or in double, inside a bfloat16 network."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
@@ -142,7 +143,7 @@ class ConvBlock(nn.Sequential):
 
 
 class Stage(nn.Sequential):
-    """Layers in order. On a CUDA device, what follows a convolution runs as one kernel, pooling and all."""
+    """Layers in order. On a CUDA device, all that follows a convolution up to the next one runs as one kernel."""
 
     def forward(self, x: Tensor) -> Tensor:
         layers = list(self)
@@ -163,7 +164,7 @@ class Stage(nn.Sequential):
 
 
 def end_of_block(layers: list[nn.Module], x: Tensor) -> After | None:
-    """Max-pool 2, dropout and noise, if that is what comes next and no row or column of x is left out of the pool."""
+    """Max-pool 2, dropout and noise, if these layers come next and the pool leaves out no row or column of x."""
     if x.shape[2] % 2 or x.shape[3] % 2:
         return None
     match layers[:3]:

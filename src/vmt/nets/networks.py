@@ -34,7 +34,7 @@ def cnn(
     """Nine convolutions in three blocks; ``widths`` 64-64-64 is the paper's small net, 96-192-192 its large one.
 
     ``depth`` is the number of convolutions in a block; the paper's is 3. The first two blocks end with max-pool,
-    dropout and Gaussian noise; the discriminator looks at what comes out of the second (``features``).
+    dropout and Gaussian noise; the discriminator reads the output of the second (``features``).
 
     >>> import torch
     >>> net = cnn((3, 32, 32), classes=10, instance_norm=True)
@@ -44,7 +44,7 @@ def cnn(
     if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
         raise InputError(
             f"a CNN needs images of at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, but a sample has shape {shape}: "
-            "use net='mlp' for vectors, or larger images"
+            "use net='mlp' for vectors, or larger images."
         )
     channels = shape[0]
 

@@ -1,8 +1,8 @@
 """Batch normalisation that keeps the passes in one batch apart.
 
 A training step sends several inputs through the same network: source, target, mixed, perturbed, adversarial. Each must
-be normalised with its own statistics, and only the clean target pass may move the running ones. Concatenating them
-into one batch is faster; :func:`passes` says where one ends and the next begins.
+be normalised with its own statistics, and only the clean target pass may move the running ones. It is faster to
+concatenate them into one batch; :func:`passes` says where one ends and the next begins.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ class BatchNorm(nn.Module):
         sizes = call.sizes or (len(x),)
         if len(sizes) > 1 and sum(sizes) != len(x):
             raise InputError(
-                f"a batch norm sees {len(x)} rows for {sum(sizes)} samples, so that it cannot keep passes apart: set "
+                f"a batch norm has {len(x)} rows for {sum(sizes)} samples, so that it cannot keep passes apart: set "
                 "separate_passes of the network to True."
             )
         if call.together and len(set(sizes)) == 1:
@@ -75,7 +75,7 @@ class BatchNorm(nn.Module):
     def one_pass(self, x: Tensor, update: bool) -> Tensor:
         if not update:
             return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
-        # With momentum 1 the kernel leaves this batch's mean and unbiased variance in the buffers it is given.
+        # With momentum 1, torch stores the batch's mean and unbiased variance in the buffers that it is given.
         mean, var = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
         y = F.batch_norm(x, mean, var, self.weight, self.bias, training=True, momentum=1.0, eps=self.eps)
         n = x.numel() // x.shape[1]
@@ -91,12 +91,15 @@ class BatchNorm(nn.Module):
         return y
 
     def fuses(self, x: Tensor) -> bool:
-        """Whether there are kernels that do the norm and what comes after it in one go, for as many samples as x."""
+        """Whether kernels can do the norm and what follows it at once, for a convolution of x."""
         return self.training and fusable(x, len(self.weight), call.sizes or (len(x),))
 
     def activated(self, x: Tensor, after: After, bias: Tensor) -> Tensor:
-        """The norm of x and what comes after it. ``bias`` is one that x should have had: the norm takes it out of
-        every output, so it is added to the running mean alone."""
+        """The norm of x and what follows it.
+
+        ``bias`` is the bias of the convolution before, which x does not include: the norm would take it out of every
+        output, so it is added to the running mean alone.
+        """
         groups = len(call.sizes or (len(x),))
         if call.sizes is None:
             call.seeds.clear()  # what another call left may have been drawn before the generator was seeded again
@@ -142,8 +145,8 @@ class NormaliseGroups(torch.autograd.Function):
 
     With :math:`s = \gamma / \sqrt{\sigma^2 + \epsilon}` per group and channel, :math:`y = s (x - \mu) + \beta`, and the
     gradient of :math:`x` is :math:`s (g - \bar g - \hat x\, \overline{g \hat x})`, bars being means over the group.
-    Statistics and sums are in float32 whatever the type of x, and of :math:`x - \mu`: sums of x itself cancel where its
-    mean is large. Differentiable once.
+    Statistics and sums are in float32 whatever the type of x. They are sums of :math:`x - \mu`, because sums of x
+    itself would cancel if its mean is large. Differentiable once.
     """
 
     @staticmethod
@@ -164,7 +167,7 @@ class NormaliseGroups(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if gradients[0] is None:  # nothing downstream depends on y
+        if gradients[0] is None:  # nothing depends on y
             return (None,) * 5
         x, weight, mean, var = ctx.saved_tensors
         g = at_least_float32(grouped(gradients[0], ctx.groups))
@@ -183,7 +186,7 @@ class NormaliseGroups(torch.autograd.Function):
 
 
 def grouped(x: Tensor, groups: int) -> Tensor:
-    """(N, C, …) as (groups, samples and positions, C): a view where x is channels_last."""
+    """(N, C, …) as (groups, samples and positions, C): a view if x is channels_last."""
     return x.movedim(1, -1).reshape(groups, -1, x.shape[1])
 
 
@@ -192,7 +195,7 @@ def ungrouped(rows: Tensor, like: Tensor) -> Tensor:
 
 
 class InstanceNorm(nn.Module):
-    """Per image and channel to mean 0 and variance 1, then a learned scale and shift per channel."""
+    """Normalise each channel of each image to mean 0 and variance 1, then apply a learned scale and shift."""
 
     def __init__(self, channels: int, eps: float = 1e-3) -> None:
         super().__init__()
