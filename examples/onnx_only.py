@@ -1,10 +1,10 @@
-"""Classify pictures with an exported model: onnxruntime, NumPy and Pillow alone, no torch and no vmt.
+"""Classify pictures with an exported model. This needs onnxruntime, NumPy and Pillow, but neither torch nor vmt.
 
     vmt export runs/mine --format onnx
     pip install onnxruntime numpy pillow
     python onnx_only.py runs/mine/model.onnx picture.png another.jpg
 
-The pictures may have any size: the file holds its own preprocessing.
+The pictures may have any size, because the exported file contains the preprocessing.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""Vectors through the scikit-learn estimator: how much does adaptation gain over training on the source alone?
+"""Measure how much adaptation gains over training on the source alone, on vectors, with the scikit-learn estimator.
 
     python examples/vectors.py                  # four tasks, three seeds, a few minutes on one core
     python examples/vectors.py --tasks moons --seeds 1
 
-Two moons whose target is turned by 30°, or turned and moved; and two tables of scikit-learn (breast cancer, and
-handwritten digits as 64 numbers) whose target was measured by another instrument: each column has a gain and an offset
-of its own. Labels of the target are used only to print its accuracy, on samples that were not trained on.
+The tasks are two moons whose target is rotated by 30°, or rotated and moved, and two tables of scikit-learn (breast
+cancer, and handwritten digits as 64 numbers) whose target was measured by another instrument: each column has its own
+gain and offset. Labels of the target are used only to print the accuracy, on samples that were not trained on.
 """
 
 import argparse
@@ -22,16 +22,16 @@ from vmt import VMTClassifier
 
 Samples = tuple[NDArray[Any], NDArray[Any]]
 Task = tuple[Samples, NDArray[Any], Samples]
-"""Source with labels, target without, and target samples to measure with."""
+"""The source with labels, the target without labels, and labelled target samples to measure the accuracy on."""
 
 
 def moons(seed: int, moved: tuple[float, float] = (0.0, 0.0)) -> Task:
-    def turned(degrees: float, part: int) -> Samples:
+    def rotated(degrees: float, part: int) -> Samples:
         x, y = make_moons(300, noise=0.08, random_state=10 * seed + part)
         c, s = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
         return (x - [0.5, 0.25]) @ np.array([[c, s], [-s, c]]) + (moved if degrees else (0.0, 0.0)), y
 
-    return turned(0, 0), turned(30, 1)[0], turned(30, 2)
+    return rotated(0, 0), rotated(30, 1)[0], rotated(30, 2)
 
 
 def moved_moons(seed: int) -> Task:
@@ -47,7 +47,7 @@ def digits(seed: int) -> Task:
 
 
 def other_instrument(table: Any, seed: int) -> Task:
-    """Half of the rows are the source; the others have passed an instrument whose columns read differently."""
+    """Half of the rows are the source; the others are measured by an instrument with other gains and offsets."""
     random = np.random.default_rng(seed)
     order = random.permutation(len(table.data))
     x, y = table.data[order], table.target[order]
@@ -66,7 +66,7 @@ TASKS: dict[str, Callable[[int], Task]] = {
 
 
 def accuracies(task: Task, seed: int, **settings: Any) -> dict[str, float]:
-    """On the target's test samples, of the source alone and of VMT, trained the same way."""
+    """The accuracy of source only and of VMT on the target's test samples, trained with the same settings."""
     (xs, ys), xt, (x_test, y_test) = task
     found = {}
     for method in ("source_only", "vmt"):
@@ -78,8 +78,8 @@ def accuracies(task: Task, seed: int, **settings: Any) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=3, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--iterations", type=int, help="default: the estimator's")
     parser.add_argument("--warm-up", type=float, help="default: the estimator's")
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
-"""Every command on the pages is run: on small data, with few iterations, in this process.
+"""Every command on the pages runs: on small data, with few iterations, in this process.
 
-A page with a command that no rule fits fails here, and so does a rule that no command needs.
+A command without a rule fails, and so does a rule that no command needs.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented import PROGRAMS, ROOT, Command, all_commands, furnish, mentions, small_task
+from tests.docs.documented import PROGRAMS, ROOT, Command, all_commands, mentions, prepare, small_task
 from tests.file_server import Behaviour, serving
 from tests.step.test_golden import VMT
 from vmt.cli import data as data_command
@@ -31,20 +31,21 @@ from vmt.data.published import Remote
 
 @dataclass(frozen=True)
 class Rule:
-    """How commands that begin like this are made small."""
+    """How commands that begin with a pattern are made fast."""
 
     pattern: str
     more: str = ""
-    """Flags put behind those of the page, where the last one of a kind holds."""
+    """Flags that are added behind those of the page; the last flag of a name counts."""
     swap: tuple[str, str] | None = None
-    """A name of the page, and the one that it has in the folder of the tests."""
+    """A name on the page, and the name that the folder of the tests has for it."""
     instead: Callable[[Command], None] | None = None
-    """What is done instead of running it, and why that has to do."""
+    """A check that replaces running the command."""
     why: str = ""
+    """Why the command is not run."""
 
 
-def asked_of_make(command: Command) -> None:
-    """`make` itself says what it would run; a name that it does not know fails."""
+def make_knows(command: Command) -> None:
+    """A dry run of `make` fails for an unknown target."""
     done = subprocess.run(
         [*shlex.split(command.text), "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -52,7 +53,7 @@ def asked_of_make(command: Command) -> None:
 
 
 def installable(command: Command) -> None:
-    """What pip is asked for is this package with extras that it has, or something that it depends on."""
+    """The command installs this package, with extras that it has, or one of its dependencies."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     needed = [*project["dependencies"], *(name for extra in extras.values() for name in extra)]
@@ -63,12 +64,12 @@ def installable(command: Command) -> None:
         assert set(filter(None, named.split(","))) <= extras.keys(), f"{wanted}: there is no such extra"
 
 
-def compared_elsewhere(command: Command) -> None:
+def names_recording(command: Command) -> None:
     assert (ROOT / shlex.split(command.text)[-1]).samefile(VMT)
 
 
-def served(command: Command) -> None:
-    """Started for real, on this machine alone, until its page has been read."""
+def serves(command: Command) -> None:
+    """The server starts on this machine and serves its page."""
     program, *arguments = shlex.split(command.text)
     script = Path(sys.executable).with_name(program)
     with subprocess.Popen(
@@ -111,18 +112,20 @@ RULES = (
     Rule(r"vmt data build syn .*--fonts", SYN, swap=("/usr/share/fonts", "fonts")),
     Rule(r"vmt data build syn", SYN),
     Rule(r"vmt paper run .*--budget 60", "--budget 0.0005 --evaluate-every 1"),
-    # The others end before their first run, which is what tests/paper/test_tables.py is about.
+    # The others stop before their first run; tests/paper/test_tables.py tests what they would run.
     Rule(r"vmt paper run", "--budget 0 --data DATA"),
     Rule(r"vmt paper figure", "--samples 3"),
     Rule(r"vmt paper (list|show|pages)"),
     Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
-    # A copy of its runs is there, so that none is made again; its tables are what tests/validators/test_study.py is about.
+    # The folder has a copy of its runs, so none is repeated; tests/validators/test_study.py tests its tables.
     Rule(r"python benchmarks/validators\.py", "--docs nowhere --out validators.jsonl"),
     Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
-    Rule(r"python -m tests\.golden", instead=compared_elsewhere, why="tests/step/test_golden.py makes this comparison"),
-    Rule(r"python -m vmt", instead=as_a_module, why="it stands for the command, which is run under its own name"),
-    Rule(r"make", instead=asked_of_make, why="it would run these tests again, or build an environment"),
-    Rule(r"tensorboard", instead=served, why="it serves pages until it is stopped"),
+    Rule(
+        r"python -m tests\.golden", instead=names_recording, why="tests/step/test_golden.py makes this comparison"
+    ),
+    Rule(r"python -m vmt", instead=as_a_module, why="it is the same command as vmt, which the other tests run"),
+    Rule(r"make", instead=make_knows, why="it would run these tests again, or build an environment"),
+    Rule(r"tensorboard", instead=serves, why="it serves pages until it is stopped"),
     Rule(r"pip install", instead=installable, why="it would change the environment that the tests run in"),
 )
 COMMANDS = all_commands()
@@ -133,16 +136,16 @@ def rule_for(command: Command) -> Rule | None:
 
 
 @pytest.fixture(scope="module")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return furnish(tmp_path_factory.mktemp("pages"))
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture
-def world(furnished: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -> Iterator[Path]:
-    """The folder, with the publishers' servers replaced by one on this machine."""
+def folder(prepared: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -> Iterator[Path]:
+    """The prepared folder as the current one, with the publishers' servers replaced by one on this machine."""
     content = b"a published file"
     checksum = "sha256:" + hashlib.sha256(content).hexdigest()
-    monkeypatch.chdir(furnished)
+    monkeypatch.chdir(prepared)
     with serving(Behaviour(content)) as address:
         local = {
             name: (Remote(f"{name}/published.bin", (f"{address}/published.bin",), checksum),)
@@ -152,11 +155,11 @@ def world(furnished: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -
         monkeypatch.setattr(data_command, "download_sets", here)
         monkeypatch.setattr("vmt.data.tasks.load_task", small_task)
         monkeypatch.setattr("vmt.engine.bench.BLOCKS_ON_CPU", 2)
-        yield furnished
+        yield prepared
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
-def test_it_runs(command: Command, world: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs(command: Command, folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = rule_for(command)
     assert rule is not None, f"no rule says how to run this: {command}"
     if rule.instead is not None:
@@ -165,7 +168,7 @@ def test_it_runs(command: Command, world: Path, one_thread: None, monkeypatch: p
     text = command.text.replace(*rule.swap) if rule.swap else command.text
     before, stage = stage_of_ours(text)
     if before:
-        piped = subprocess.run(before, shell=True, capture_output=True, check=True, cwd=world).stdout
+        piped = subprocess.run(before, shell=True, capture_output=True, check=True, cwd=folder).stdout
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
     program, *arguments = shlex.split(stage)
     arguments = [name for word in arguments for name in (sorted(glob.glob(word)) or [word])]
@@ -173,17 +176,17 @@ def test_it_runs(command: Command, world: Path, one_thread: None, monkeypatch: p
     if program == "python":
         run_script(arguments)
         return
-    # A run or a set that is there is never written over.
+    # vmt refuses to overwrite a run or a set that exists.
     if arguments[0] in ("train", "demo") and "--resume" not in arguments:
         arguments += ["--out", f"out/{COMMANDS.index(command)}"]
     if arguments[:3] == ["data", "build", "syn"] and "--out" not in arguments:
-        for built in (world / "DATA" / "syn").glob("recreated_*"):
+        for built in (folder / "DATA" / "syn").glob("recreated_*"):
             built.unlink()
     assert main(arguments) == 0
 
 
 def run_script(arguments: list[str]) -> None:
-    """`python FILE …`, the file named from the root of the repository."""
+    """Run `python FILE …`, where the file is named from the root of the repository."""
     script = ROOT / arguments[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", arguments)
@@ -192,7 +195,7 @@ def run_script(arguments: list[str]) -> None:
 
 
 def stage_of_ours(text: str) -> tuple[str, str]:
-    """What comes before our command in a pipe, and our command; what comes after it is left out."""
+    """The part of a pipe before our command, and our command. The part after it is left out."""
     stages = text.split(" | ")
     first = next(i for i, stage in enumerate(stages) if stage.split()[0] in PROGRAMS)
     return " | ".join(stages[:first]), stages[first]
@@ -201,7 +204,7 @@ def stage_of_ours(text: str) -> tuple[str, str]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.pattern)
 def test_every_rule_is_needed(rule: Rule) -> None:
     assert any(rule_for(command) is rule for command in COMMANDS)
-    assert bool(rule.instead) == bool(rule.why), "what is not run needs a reason"
+    assert bool(rule.instead) == bool(rule.why), "a command that is not run needs a reason"
 
 
 @pytest.mark.parametrize("mention", mentions(), ids=str)

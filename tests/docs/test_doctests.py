@@ -1,4 +1,4 @@
-"""The examples in docstrings print what they say, and everything in the API reference has one."""
+"""The examples in docstrings print what they show, and every function in the API reference has an example."""
 
 import doctest
 import importlib
@@ -12,12 +12,12 @@ import pytest
 import vmt
 
 API = Path(__file__).parents[2] / "docs" / "api"
-# What needs published files, fills a disk, or takes seconds that the example of load_task takes already.
+# These need published files or fill a disk; digits_task takes seconds, which the example of load_task takes already.
 WITHOUT = re.compile(r"vmt\.data\.(read_(mnist|svhn|usps|mnistm|syn|recreation|cifar10|stl10)|build_\w+|digits_task)")
 
 
 def with_examples() -> list[str]:
-    """Told by their text, so that nothing is imported for nothing (kernels need Triton)."""
+    """The modules whose text has an example. Modules without one are not imported, because kernels need Triton."""
     names = ["vmt", *(module.name for module in pkgutil.walk_packages(vmt.__path__, "vmt."))]
     specs = {name: find_spec(name) for name in names}
     return [name for name, spec in specs.items() if spec and spec.origin and ">>> " in Path(spec.origin).read_text()]
@@ -40,7 +40,7 @@ def in_the_reference() -> list[str]:
 
 
 @pytest.mark.parametrize("name", in_the_reference())
-def test_what_the_reference_names_has_an_example(name: str) -> None:
+def test_a_function_in_the_reference_has_an_example(name: str) -> None:
     module, _, own = name.rpartition(".")
     text = getattr(importlib.import_module(module), own).__doc__
     assert (">>> " in text) != bool(WITHOUT.fullmatch(name))

@@ -1,4 +1,4 @@
-"""The examples do what they say."""
+"""The scripts in examples/ work."""
 
 import runpy
 import subprocess
@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "examples" / "vectors.py"
 
 
-@pytest.mark.filterwarnings("ignore:.*collapsed")  # as source-only may
-def test_a_table_of_another_instrument(one_thread: None) -> None:
+@pytest.mark.filterwarnings("ignore:.*collapsed")  # source only may collapse
+def test_adaptation_helps_on_a_table_of_another_instrument(one_thread: None) -> None:
     vectors = runpy.run_path(str(VECTORS))
     found = vectors["accuracies"](vectors["breast_cancer"](0), 0, iterations=100)
     assert found["vmt"] > 0.92

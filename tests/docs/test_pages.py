@@ -1,4 +1,4 @@
-"""The code on the pages runs as it is printed, links lead somewhere, and what the code decides is up to date."""
+"""The Python blocks on the pages run, links and names lead somewhere, and generated parts are up to date."""
 
 import pkgutil
 import re
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import vmt
-from tests.documented import FENCE, PAGES, ROOT, blocks, small_task
+from tests.docs.documented import FENCE, PAGES, ROOT, blocks, small_task
 from tests.own_pictures import CLASSES, class_folders, unlabelled_folder
 from vmt.evaluate.accuracy import Evaluation
 from vmt.train import Config
@@ -22,8 +22,8 @@ WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 METHODS = [*vmt.methods.METHODS, "dirt_t"]
 
 
-def what_a_reader_brings() -> dict[str, Any]:
-    """Small data, a small network, and files under the names that the pages use."""
+def namespace_of_a_reader() -> dict[str, Any]:
+    """Small data and a small network under the names that the pages use; files of that kind are written as well."""
     class_folders(Path("labelled"))
     unlabelled_folder(Path("unlabelled"))
     y = np.arange(60) % 3
@@ -40,11 +40,11 @@ def what_a_reader_brings() -> dict[str, Any]:
 def test_python_blocks_run_in_order(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
-    """With a few iterations in place of what a reader waits for."""
+    """They run with fewer iterations than a reader would use."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("vmt.data.tasks.load_task", small_task)
     monkeypatch.setattr("vmt.runs.recipes.LONGEST", 2)
-    namespace = what_a_reader_brings()
+    namespace = namespace_of_a_reader()
     for block in blocks(page, "python"):
         short = re.sub(r"\b(iterations|interval)=[\d_]+", r"\1=2", block)
         exec(compile(short, str(page), "exec"), namespace)
@@ -65,7 +65,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_names_on_a_page_exist(page: Path) -> None:
-    """Those in running text that are written from ``vmt.`` on."""
+    """Names in running text that begin with ``vmt.`` can be imported."""
     prose = FENCE.sub("", page.read_text())
     for name in set(re.findall(r"`(vmt(?:\.\w+)+)(?:\([^`]*\))?`", prose)):
         assert pkgutil.resolve_name(name) is not None, f"{page.name} names {name}"
@@ -84,7 +84,7 @@ def test_reading_the_code_names_every_room() -> None:
     assert not [room for room in rooms if f"**{room}**" not in page and f"`{room}.py`" not in page]
 
 
-def test_what_the_code_decides_is_up_to_date() -> None:
+def test_generated_parts_are_up_to_date() -> None:
     for path, text in runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]():
         assert path.read_text() == text, f"{path.name} is out of date: run make docs"
 
@@ -96,13 +96,13 @@ def test_the_picture_of_the_architecture_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_page_lists_what_is_logged(name: str, one_thread: None) -> None:
-    """All of it, and nothing else: two iterations are run and their log is compared with the page."""
-    figures = figures_in(ROOT / "docs" / "methods" / f"{name}.md")
-    assert sorted(figures) == sorted(set(figures))
-    assert set(figures) == logged(name)
+    """The page lists every metric in the log of two iterations, and nothing else."""
+    metrics = metrics_in(ROOT / "docs" / "methods" / f"{name}.md")
+    assert sorted(metrics) == sorted(set(metrics))
+    assert set(metrics) == logged(name)
 
 
-def figures_in(page: Path) -> list[str]:
+def metrics_in(page: Path) -> list[str]:
     """The first column of the table under "What is logged" (or, on the page for all, "What every run logs")."""
     section = re.split(r"^## What (?:is logged|every run logs)$", page.read_text(), flags=re.MULTILINE)[1]
     return re.findall(r"^\| `([^`]+)` \|", section.split("\n## ")[0], re.MULTILINE)
@@ -121,9 +121,9 @@ def logged(name: str) -> set[str]:
     outcome = train(task, method, lambda: vmt.nets.mlp((5,), 3, width=8), config)
     updates = tuple(f"{update.name}/" for update in method.updates())
     last = [record for record in outcome.records if record["phase"] == name]
-    return {figure for record in last for figure in record if figure.startswith(updates)}
+    return {metric for record in last for metric in record if metric.startswith(updates)}
 
 
 def test_the_page_of_all_methods_lists_what_an_evaluation_holds() -> None:
-    figures = figures_in(ROOT / "docs" / "methods" / "index.md")
-    assert figures == [field.name for field in fields(Evaluation)]
+    metrics = metrics_in(ROOT / "docs" / "methods" / "index.md")
+    assert metrics == [field.name for field in fields(Evaluation)]

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 import vmt as package
-from tests.documented import ROOT, blocks
+from tests.docs.documented import ROOT, blocks
 from tests.own_data import vmt, write_blobs
 from tests.own_pictures import CLASSES, class_folders, unlabelled_folder
 from vmt.cli.main import main

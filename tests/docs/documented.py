@@ -1,4 +1,4 @@
-"""What the pages say to run, and a folder to run it in."""
+"""The commands and Python blocks of the pages, and a folder with the files that they use."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ from vmt.cli.main import build_parser, main
 from vmt.data import Domain, Task, load_task
 from vmt.paper.figures import SYSTEMS_OVER_TIME, systems_of_tsne
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 PROGRAMS = ("vmt", "make", "python", "pip", "tensorboard")
@@ -33,7 +33,7 @@ NETS = """from torch import nn
 def make(classes, shape):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(20), nn.ReLU(), nn.Dropout(), nn.Linear(20, classes))
 """
-# In these every line is a command; in a plain block, those that begin with a program.
+# In blocks of these languages every line is a command; in a plain block, every line that begins with a program.
 SHELLS = ("bash", "sh", "shell")
 
 
@@ -47,7 +47,7 @@ class Command:
 
 
 def fences(page: Path) -> Iterator[tuple[str, str]]:
-    """Language and content of every block."""
+    """The language and the content of every block of a page."""
     for _, language, body in FENCE.findall(page.read_text()):
         yield language, textwrap.dedent(body)
 
@@ -57,7 +57,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def commands_of(page: Path) -> Iterator[str]:
-    """The commands of a page's blocks, without prompts, comments and what they are piped into."""
+    """The commands in the blocks of a page, without prompts and comments."""
     for language, body in fences(page):
         for line in body.replace("\\\n", " ").splitlines():
             if language == "console":
@@ -70,12 +70,12 @@ def commands_of(page: Path) -> Iterator[str]:
 
 
 def bare(line: str) -> str:
-    """A command by itself: no comment, single spaces."""
+    """A command without its comment and with single spaces."""
     return " ".join(re.split(r"\s#\s", line)[0].split())
 
 
 def mentions() -> list[Command]:
-    """Commands named in running text."""
+    """The commands that running text mentions."""
     found: dict[str, Command] = {}
     for page in PAGES:
         prose = FENCE.sub("", page.read_text())
@@ -85,7 +85,7 @@ def mentions() -> list[Command]:
 
 
 def is_whole(command: Command) -> bool:
-    """Whether a command in running text can be run as it stands: all that it needs, and no place-holders."""
+    """Whether a command in running text is complete: it has all arguments that it needs, and no placeholder."""
     program, *arguments = shlex.split(command.text)
     if program != "vmt":
         return True
@@ -100,7 +100,7 @@ def is_whole(command: Command) -> bool:
 
 
 def all_commands() -> list[Command]:
-    """Each once, with the first page that has it."""
+    """Each command once, with the first page that has it."""
     found: dict[str, Command] = {}
     for page in PAGES:
         for text in commands_of(page):
@@ -134,12 +134,12 @@ def small_task(name: str, data: Path | None = None) -> Task:
     return small_digits() if name == "digits" else load_task(name, data)
 
 
-def quick(*arguments: object) -> None:
+def run(*arguments: object) -> None:
     assert main([str(argument) for argument in arguments]) == 0
 
 
-def furnish(folder: Path) -> Path:
-    """Small files and small runs under the names that the pages use."""
+def prepare(folder: Path) -> Path:
+    """Write small files and make small runs under the names that the pages use."""
     write_files(folder)
     shutil.copy(ROOT / "results" / "validators.jsonl", folder)
     short = ("--iterations", 2, "--batch-size", 4, "--log-every", 1)
@@ -147,14 +147,14 @@ def furnish(folder: Path) -> Path:
         patch.chdir(folder)
         patch.setattr("vmt.data.tasks.load_task", small_task)
         own = ("--source", "labelled/", "--target", "unlabelled/", "--keep-best", "im", "--tensorboard")
-        quick("train", *own, "--out", "runs/mine", *short)
-        quick(
+        run("train", *own, "--out", "runs/mine", *short)
+        run(
             "train", "--source", "table.csv", "--target", "big.csv", "--label", "species", "--out", "runs/table", *short
         )
-        quick("train", "mnist-svhn", "--data", "DATA", "--out", "runs/m2s", "--net", "tiny", *short)
-        quick("train", "digits", "--out", "runs/demo/vmt", *short)
-        quick("export", "runs/mine")
-        quick("data", "build", "syn", "--data", "DATA", "--count", 100, "--test-count", 10, "--workers", 1)
+        run("train", "mnist-svhn", "--data", "DATA", "--out", "runs/m2s", "--net", "tiny", *short)
+        run("train", "digits", "--out", "runs/demo/vmt", *short)
+        run("export", "runs/mine")
+        run("data", "build", "syn", "--data", "DATA", "--count", 100, "--test-count", 10, "--workers", 1)
         drawn = [*systems_of_tsne(instance_norm=False), *systems_of_tsne(instance_norm=True), *SYSTEMS_OVER_TIME]
         write_runs(drawn, Path("DATA"), Path("runs/paper"), Path("results"))
     runs = folder / "runs"
