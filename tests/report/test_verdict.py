@@ -139,8 +139,6 @@ def test_data_that_have_fewer_classes_now_are_not_compared_with_the_log(
     "damage",
     [
         ('"predicted_share"', '"predicted_chare"'),
-        ('"predicted_share": [0.4', '"predicted_share": [9.4'),
-        ('"accuracy": 0.9,', '"accuracy": -9,'),
         ('"phase"', '"validators": {}, "phase"'),
     ],
 )

@@ -69,13 +69,13 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from vmt.errors import InputError
-from vmt.train.log import Mirror
+from vmt.train.log import TensorBoard
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-mirror = Mirror(Path(sys.argv[1]))
+board = TensorBoard(Path(sys.argv[1]))
 try:
     for step in range(1000):
-        mirror.write({"step": step, "phase": "vmt", "loss": 1.0, "share": [0.5] * 20})
+        board.write({"step": step, "phase": "vmt", "loss": 1.0, "share": [0.5] * 20})
 except InputError as error:
     print(error)
 """

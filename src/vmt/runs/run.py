@@ -33,7 +33,7 @@ from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.config import Config
 from vmt.train.interrupt import interruptible
-from vmt.train.log import LOG, record_writer
+from vmt.train.log import LOG, require_tensorboard
 from vmt.train.loop import Outcome, train
 
 
@@ -123,7 +123,7 @@ def carry_out(
     torch_device(config.device)
     if folder is not None:  # whatever can be refused is refused before anything is written
         if config.tensorboard:
-            record_writer()
+            require_tensorboard()
         if run.net.name != OWN_MODULE:
             run.build()
     # A kill while the results are written waits until they are.
