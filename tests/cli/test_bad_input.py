@@ -131,11 +131,11 @@ def setting_of_another_method(folder: Path) -> tuple[list[object], list[str]]:
 
 
 def no_iterations(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "digits", "--iterations", 0, "--out", folder / "run"], ["0 iterations"]
+    return ["train", "digits", "--iterations", 0, "--out", folder / "run"], ["iterations", "0"]
 
 
 def teachers_without_end(folder: Path) -> tuple[list[object], list[str]]:
-    return ["train", "digits", "--dirt-t", "--interval", 0, "--out", folder / "run"], ["interval of 0"]
+    return ["train", "digits", "--dirt-t", "--interval", 0, "--out", folder / "run"], ["interval", "0"]
 
 
 def refining_without_dirt_t(folder: Path) -> tuple[list[object], list[str]]:
