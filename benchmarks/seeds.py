@@ -18,7 +18,7 @@ from vmt.device import chosen_precision, torch_device
 from vmt.engine import make_engine
 from vmt.evaluate.accuracy import evaluate
 from vmt.nets import cnn
-from vmt.runs.environment import environment
+from vmt.runs.folder import environment
 from vmt.runs.recipes import paper, with_settings
 from vmt.step.context import make_context
 from vmt.step.state import build_state, predictor_of

@@ -30,7 +30,7 @@ from vmt import InputError, methods
 from vmt.data import Domain, Task, digits_task, make_task
 from vmt.methods.nouns import Adam, Method, decay_for
 from vmt.nets.factory import NetSpec
-from vmt.runs.environment import environment
+from vmt.runs.folder import environment
 from vmt.runs.recipes import DIGITS_RADIUS
 from vmt.train import Config, train
 

@@ -4,8 +4,7 @@ from torch import Tensor
 
 from vmt import losses
 from vmt.methods.nodes import Augmented, Draws, Labels, Tap, View
-from vmt.methods.nouns import Adam, Average, Copy, Discriminator, Method, Network, Phase, Role, Term, Update
-from vmt.methods.schedules import Ramp
+from vmt.methods.nouns import Adam, Average, Copy, Discriminator, Method, Network, Phase, Ramp, Role, Term, Update
 from vmt.methods.systems import SOURCE, TARGET
 
 

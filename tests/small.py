@@ -9,8 +9,7 @@ from torch import Tensor
 
 from vmt.data import Domain
 from vmt.methods.nodes import Draws
-from vmt.methods.nouns import Method
-from vmt.methods.schedules import Schedule
+from vmt.methods.nouns import Method, Schedule
 from vmt.nets import Staged, mlp
 from vmt.step.context import StepContext
 from vmt.step.draws import RecordedDraws

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vmt
 from vmt import VMTClassifier
-from vmt.methods.schedules import WarmUp
+from vmt.methods.nouns import WarmUp
 from vmt.runs.recipes import defaults_for, with_settings
 
 # A high learning rate makes up for few iterations.

@@ -23,7 +23,7 @@ MOVED = {
     "vmt.method": "vmt.methods.nouns",
     "vmt.nets.spec": "vmt.nets.factory",
     "vmt.plan": "vmt.step.plan",
-    "vmt.schedules": "vmt.methods.schedules",
+    "vmt.schedules": "vmt.methods.nouns",
     "vmt.views": "vmt.methods.nodes",
 }
 RENAMED = {"vmt.directions.adversarial": "adversarial_point"}

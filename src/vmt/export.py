@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vmt.data.arrays import domain, reorder_columns
+from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX
 from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.inference import BATCH
-from vmt.formats import FORMATS, MOST_CHECKED, ONNX
 from vmt.model import Model, load
 
 EXPORT_FORMAT, EXPORT_VERSION = "vmt-export", 1

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from vmt.data.arrays import domain, encode_labels, reorder_columns
 from vmt.data.domains import Domain
+from vmt.data.files.paths import FORMATS
 from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import default_torch_settings, single_precision, torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import Evaluation, evaluate
 from vmt.evaluate.inference import logits_of
-from vmt.formats import FORMATS
 from vmt.nets.adapter import placed_on_device
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.staged import Staged

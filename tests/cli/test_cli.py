@@ -14,7 +14,7 @@ from PIL import Image
 from tests.own_data import vmt, write_blobs
 from vmt.cli.demo import comparison
 from vmt.cli.main import main
-from vmt.runs.environment import commit
+from vmt.runs.folder import commit
 
 
 @pytest.fixture(scope="module")

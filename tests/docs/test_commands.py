@@ -120,9 +120,7 @@ RULES = (
     # The folder has a copy of its runs, so none is repeated; tests/validators/test_study.py tests its tables.
     Rule(r"python benchmarks/validators\.py", "--docs nowhere --out validators.jsonl"),
     Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
-    Rule(
-        r"python -m tests\.golden", instead=names_recording, why="tests/step/test_golden.py makes this comparison"
-    ),
+    Rule(r"python -m tests\.golden", instead=names_recording, why="tests/step/test_golden.py makes this comparison"),
     Rule(r"python -m vmt", instead=as_a_module, why="it is the same command as vmt, which the other tests run"),
     Rule(r"make", instead=make_knows, why="it would run these tests again, or build an environment"),
     Rule(r"tensorboard", instead=serves, why="it serves pages until it is stopped"),

@@ -19,8 +19,7 @@ from vmt.engine.capture import rolled_back
 from vmt.engine.engine import Engine, Prepared, or_eager, remember_compiled_kernels
 from vmt.engine.metric_sums import MetricSums
 from vmt.errors import InputError
-from vmt.methods.nouns import Phase
-from vmt.methods.schedules import Ramp
+from vmt.methods.nouns import Phase, Ramp
 from vmt.step.context import StepContext
 from vmt.step.draws import seed_layers
 from vmt.step.iteration import step

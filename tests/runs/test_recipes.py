@@ -11,7 +11,7 @@ from tests import benchmark_files as files
 from tests.own_data import write_blobs
 from vmt.cli.main import main
 from vmt.errors import InputError
-from vmt.methods.schedules import Ramp
+from vmt.methods.nouns import Ramp
 from vmt.methods.settings import DirtTSettings, PythonSettings, Settings
 from vmt.runs.recipes import defaults_for, digits, every_setting, paper, with_settings
 

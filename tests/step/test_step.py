@@ -10,8 +10,7 @@ from vmt import methods
 from vmt.data import Domain
 from vmt.engine.bench import workload
 from vmt.errors import InputError
-from vmt.methods.nouns import Adam, Method, Phase
-from vmt.methods.schedules import Number, Ramp, WarmUp
+from vmt.methods.nouns import Adam, Method, Number, Phase, Ramp, WarmUp
 from vmt.nets import Staged, cnn
 from vmt.nets.norm import normalised_together
 from vmt.step.draws import SeededDraws

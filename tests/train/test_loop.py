@@ -10,8 +10,7 @@ from vmt import InputError, methods
 from vmt.data import Task
 from vmt.engine.metric_sums import STEPS, TOTAL, MetricSums
 from vmt.evaluate.accuracy import Evaluation
-from vmt.methods.nouns import Adam
-from vmt.methods.schedules import Ramp
+from vmt.methods.nouns import Adam, Ramp
 from vmt.nets import mlp
 from vmt.train import Config, train
 from vmt.train.collapse import collapse_in

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_device, add_json, add_net
+from vmt.data.files.paths import FORMATS
 from vmt.errors import InputError
-from vmt.formats import FORMATS
 
 if TYPE_CHECKING:
     from vmt.model import Model

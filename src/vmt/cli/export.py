@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_json, add_net
+from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX
 from vmt.errors import InputError
-from vmt.formats import FORMATS, MOST_CHECKED, ONNX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

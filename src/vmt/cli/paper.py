@@ -268,7 +268,7 @@ def gradient_norms(arguments: argparse.Namespace, out: Path) -> list[Path]:
     from vmt.disk import write_atomically
     from vmt.paper.drawing import draw_norms
     from vmt.paper.figures import find_models, norms_by_model, systems_of_norms
-    from vmt.runs.environment import environment
+    from vmt.runs.folder import environment
 
     with_norm = arguments.instance_norm is not False
     systems = systems_of_norms(with_norm)

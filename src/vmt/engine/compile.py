@@ -24,8 +24,7 @@ from vmt.engine.metric_sums import MetricSums
 from vmt.engine.torch_patches import corrected_inductor
 from vmt.kernels import convolution  # noqa: F401  (registers the operator)
 from vmt.kernels.launch import launches_early
-from vmt.methods.nouns import Phase, Update
-from vmt.methods.schedules import Number, Schedule
+from vmt.methods.nouns import Number, Phase, Schedule, Update
 from vmt.nets.norm import normalised_together
 from vmt.step.context import StepContext
 from vmt.step.iteration import step

@@ -22,13 +22,14 @@ from vmt.methods.nouns import (
     Event,
     Method,
     Network,
+    Number,
     Phase,
     Role,
     Term,
     Update,
     fitted,
+    warmed_up,
 )
-from vmt.methods.schedules import Number, warmed_up
 from vmt.methods.settings import METHODS as NAMES
 from vmt.methods.terms import L_c, L_d, L_disc, L_m, L_v, L_y, domain_accuracy, health, term_name
 

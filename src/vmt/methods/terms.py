@@ -12,8 +12,7 @@ from torch import Tensor
 from vmt import losses
 from vmt.errors import InputError
 from vmt.methods.nodes import SLOPE, Adversarial, Batch, Labels, Lam, Mix, Node, Pairs, Partner, Start, Tap, View
-from vmt.methods.nouns import Term, measure
-from vmt.methods.schedules import Number
+from vmt.methods.nouns import Number, Term, measure
 
 
 def L_y(clean: View, *, weight: Number = 1.0) -> Term:

@@ -11,8 +11,7 @@ from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase
 from vmt.paper.experiment import Experiment, Job
-from vmt.runs.environment import environment
-from vmt.runs.folder import RUN, read_run
+from vmt.runs.folder import RUN, environment, read_run
 from vmt.train.log import LOG, read_log
 
 

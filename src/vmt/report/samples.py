@@ -15,7 +15,7 @@ from vmt.errors import InputError
 from vmt.progress import Progress
 from vmt.report.predictions import Floats, Predictions, predict, trained_network
 from vmt.report.thumbnails import make_sheet
-from vmt.runs.environment import data_fingerprint
+from vmt.runs.folder import data_fingerprint
 from vmt.runs.record import RunRecord
 from vmt.runs.spec import DataSpec
 from vmt.train.collapse import largest_class

@@ -26,8 +26,19 @@ from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.staged import Staged
 from vmt.progress import Progress
 from vmt.runs import folder as run_folder
-from vmt.runs.environment import data_fingerprint, environment
-from vmt.runs.folder import AS_A_VALUE, BEST, CURVES, LAST, MODEL, RUN, SUMMARY, RunSpec, folder_lock
+from vmt.runs.folder import (
+    AS_A_VALUE,
+    BEST,
+    CURVES,
+    LAST,
+    MODEL,
+    RUN,
+    SUMMARY,
+    RunSpec,
+    data_fingerprint,
+    environment,
+    folder_lock,
+)
 from vmt.runs.recipes import Recipe, evaluations_for, own_recipe, with_settings
 from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints

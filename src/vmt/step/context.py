@@ -10,8 +10,7 @@ from vmt.data.domains import Domain
 from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.methods.nodes import Draws, Start
-from vmt.methods.nouns import Method
-from vmt.methods.schedules import Number, Schedule
+from vmt.methods.nouns import Method, Number, Schedule
 from vmt.nets.adapter import xi_for
 from vmt.step.draws import SeededDraws
 from vmt.step.plan import plan

@@ -94,3 +94,11 @@ class _Gunzipped(io.RawIOBase):
     def close(self) -> None:
         self.file.close()
         super().close()
+
+
+ONNX, PT2 = "onnx", "pt2"
+FORMATS = (ONNX, PT2)
+"""Each is also the suffix of its files."""
+
+MOST_CHECKED = 1000
+"""An export is compared with its model on at most this many samples."""
