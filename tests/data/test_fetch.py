@@ -13,8 +13,7 @@ from tests import benchmark_files as files
 from tests.file_server import Behaviour, serving
 from vmt.cli.data import download_sets
 from vmt.cli.main import main
-from vmt.data.fetch import RetryPolicy, fetch, matches
-from vmt.data.published import SOURCES, Remote
+from vmt.data.fetch import SOURCES, Remote, RetryPolicy, fetch, matches
 from vmt.errors import InputError
 
 CONTENT = files.images(700_000).tobytes()

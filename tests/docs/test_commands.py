@@ -26,7 +26,7 @@ from tests.file_server import Behaviour, serving
 from tests.step.test_golden import VMT
 from vmt.cli import data as data_command
 from vmt.cli.main import build_parser, main
-from vmt.data.published import Remote
+from vmt.data.fetch import Remote
 
 
 @dataclass(frozen=True)

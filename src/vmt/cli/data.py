@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_json
-from vmt.data.published import SOURCES, SYN_TEST, SYN_TRAIN, Remote
+from vmt.data.fetch import SOURCES, SYN_TEST, SYN_TRAIN, Remote
 from vmt.errors import InputError
 from vmt.progress import Bar
 

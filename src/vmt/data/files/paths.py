@@ -14,6 +14,11 @@ from typing import Any, TextIO
 from vmt.errors import InputError, shown
 
 INPUT_FORMATS = "a folder of pictures, or a .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .npz or .npy file"
+# Formats of exported models, which are also the suffixes of their files.
+ONNX, PT2 = "onnx", "pt2"
+FORMATS = (ONNX, PT2)
+# An export is compared with its model on at most this many samples.
+MOST_CHECKED = 1000
 PICTURES = "png jpg jpeg jpe jfif bmp dib gif tif tiff webp ppm pgm pbm pnm tga jp2 ico avif"
 PICTURE_SUFFIXES = frozenset(f".{kind}" for kind in PICTURES.split())
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet"})
@@ -94,11 +99,3 @@ class _Gunzipped(io.RawIOBase):
     def close(self) -> None:
         self.file.close()
         super().close()
-
-
-ONNX, PT2 = "onnx", "pt2"
-FORMATS = (ONNX, PT2)
-"""Each is also the suffix of its files."""
-
-MOST_CHECKED = 1000
-"""An export is compared with its model on at most this many samples."""

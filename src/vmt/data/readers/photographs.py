@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vmt.data.fetch import CIFAR_ARCHIVE, STL_ARCHIVE
 from vmt.data.files.numpy_files import DAMAGED_NPZ
 from vmt.data.files.paths import existing_file, explain_read_errors
-from vmt.data.published import CIFAR_ARCHIVE, STL_ARCHIVE
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import Samples, Split, known_split
 from vmt.data.readers.pickles import read_plain_pickle

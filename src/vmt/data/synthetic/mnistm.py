@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from vmt.data.published import PHOTOGRAPHS_ARCHIVE
+from vmt.data.fetch import PHOTOGRAPHS_ARCHIVE
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import Samples, Split, known_split, read_mnist
 from vmt.data.synthetic.built_sets import Built, LabelledImages, Tick, no_tick, read_digits, write_set

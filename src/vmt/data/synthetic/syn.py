@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vmt.data.published import SYN_TEST, SYN_TRAIN
+from vmt.data.fetch import SYN_TEST, SYN_TRAIN
 from vmt.data.readers.digits import Samples, Split, known_split
 from vmt.data.synthetic.built_sets import Built, LabelledImages, Tick, no_tick, read_digits, write_set
 from vmt.data.synthetic.drawn_numbers import SIDE, render
