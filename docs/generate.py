@@ -1,8 +1,8 @@
-"""Write the parts of the documentation that the code decides: tables of the method pages, the command-line page.
+"""Write the parts of the documentation that come from the code: tables on the methods' pages, the command-line page.
 
     python docs/generate.py
 
-A test fails when a page and the code differ.
+A test fails if a page and the code differ.
 """
 
 import argparse
@@ -35,7 +35,7 @@ TAPS = ("features", "hidden", "logits")
 
 
 def settings_table(name: str) -> str:
-    """Every argument of a method's function: name, default, flag, meaning."""
+    """A table of the arguments of a method's function: name, default, flag and meaning."""
     rows = ["| argument | default | command line | meaning |", "|---|---|---|---|"]
     for argument, parameter in inspect.signature(getattr(methods, name)).parameters.items():
         default = "" if parameter.default is inspect.Parameter.empty else f"`{shown(parameter.default)}`"
@@ -61,7 +61,7 @@ def flag_of(argument: str, method: str) -> str:
 
 
 def passes_table(name: str) -> str:
-    """The network calls of one iteration of the method's own phase, as the planner orders them."""
+    """A table of the network calls of one iteration of the method's own phase, in the order of the plan."""
     method = methods.dirt_t(methods.vmt()) if name == "dirt_t" else getattr(methods, name)()
     rows = ["| update | network | inputs, each normalised by itself | up to | gradient |", "|---|---|---|---|---|"]
     for update in method.phases[-1].updates:
@@ -99,7 +99,7 @@ def described(node: Node) -> str:
             return f"{described(of)} + r"
         case Tap(view, name):
             return f"{name} of {described(view.input)}"
-    raise TypeError(f"no words for {node}")
+    raise TypeError(f"described() has no text for {node}")
 
 
 def gradient(each: Pass, update: Update) -> str:
@@ -109,7 +109,7 @@ def gradient(each: Pass, update: Update) -> str:
 
 
 def passed_on(each: Pass, update: Update) -> str:
-    """A network that is not optimised hands the gradient on only to one that is."""
+    """Whether a network that is not optimised passes the gradient on to a network that is."""
     inputs = [view.input for view in each.views]
     through = any(isinstance(node, Tap) and node.view.role in update.optimises for node in inputs)
     return "through it" if through else "none"
@@ -118,15 +118,16 @@ def passed_on(each: Pass, update: Update) -> str:
 def command_pages() -> str:
     parts = [
         "# The command line",
-        "`vmt COMMAND --help` prints the same; `python -m vmt` is the same command. Exit codes: 2 after bad input,\n"
-        "with one sentence that says what to do; 1 after a GPU error; 130 after Ctrl-C and `kill`, which save first.",
+        "`vmt COMMAND --help` prints the same text, and `python -m vmt` is the same command. The exit code is 2 after bad\n"
+        "input, with one sentence that says what to do, 1 after a GPU error, and 130 after Ctrl-C or `kill`, which save\n"
+        "first.",
         *commands(build_parser()),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def commands(parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
-    """A section for each command, and below it for each command of its own."""
+    """A section for each command, followed by sections for its subcommands."""
     if level > 2:
         yield from section(parser, level - 1)
     for action in parser._actions:
@@ -168,7 +169,7 @@ def row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def invocation(action: argparse.Action) -> str:
-    """Not argparse's own words for it, which differ from one Python to the next."""
+    """How an argument is written. argparse's own text differs between versions of Python."""
     choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else None
     value = str(action.metavar or choices or action.dest.upper())
     many = {"+": f"{value}…", "*": f"[{value}…]", "?": f"[{value}]"}.get(str(action.nargs), value)
@@ -183,7 +184,7 @@ def escaped(text: str) -> str:
 
 
 def examples_of(epilog: str) -> tuple[list[str], str]:
-    """The example commands of a help text, what they say behind a #, and the sentences below them."""
+    """The example commands of a help text, with their explanations as comments, and the text below them."""
     head, _, rest = epilog.partition("\n\n")
     found = [line.strip() for line in head.splitlines() if line.startswith("  ")]
     examples = [re.sub(r"\s{2,}(?=\S)", "    # ", line, count=1) for line in found]
@@ -191,16 +192,16 @@ def examples_of(epilog: str) -> tuple[list[str], str]:
 
 
 def filled(page: str, kind: str, table: str) -> str:
-    """A page with the table between its two marks replaced."""
+    """A page in which the table between its two marks is replaced."""
     begin, end = f"<!-- {kind}: written by docs/generate.py -->", f"<!-- end of {kind} -->"
     before, found, rest = page.partition(begin)
     if not found or end not in rest:
-        raise ValueError(f"no place for {kind}: put {begin} and {end} into the page")
+        raise ValueError(f"the page has no place for {kind}: add {begin} and {end} to it.")
     return f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """Every page with parts that the code decides, as it should be."""
+    """Every page with generated parts, and the text that it should have."""
     for name in NAMES:
         path = DOCS / "methods" / f"{name}.md"
         yield path, filled(filled(path.read_text(), "settings", settings_table(name)), "passes", passes_table(name))
