@@ -1,13 +1,13 @@
-"""Which validator picks the best model? Many short runs on the embedded digits, good ones and collapsed ones.
+"""Which validator chooses the best model? Many short runs on the embedded digits, good ones and collapsed ones.
 
     python benchmarks/validators.py --workers 2
 
-Each run draws a method, its weights, a learning rate and a seed at random, from its number alone, and trains the thin
-network from fonts to handwriting or the other way round. Its line in results/validators.jsonl holds every look: the
-validators and the true accuracy on the target, which no validator sees. Runs that are there already are not run again.
-Then the table and the figure of docs/choosing.md are made from that file; --tables does only that.
+The number of a run determines its random method, weights, learning rate and seed. The run trains the thin network from
+fonts to handwriting or the other way round. Its line in results/validators.jsonl holds every evaluation: the validators
+and the true accuracy on the target, which no validator uses. Runs that have a line are not run again. Then the tables
+and the figure of docs/choosing.md are made from that file; --tables does only that.
 
-The 497 handwritten digits that the demo reports on have no part in this.
+The 497 handwritten digits that the demo reports on are not used.
 """
 
 import argparse
@@ -38,16 +38,16 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "validators.jsonl"
 TASKS = ("fonts → handwriting", "handwriting → fonts")
 KINDS = ("source_only", "dann", "mmd", "L_c", "vada", "vada, no L_c", "vmt", "vmt, no L_c", "vmt, then dirt_t")
-ITERATIONS, LOOKS = 400, 8
-CONFIG = Config(batch_size=32, log_every=ITERATIONS, evaluate_every=ITERATIONS // LOOKS, validate_samples=500)
+ITERATIONS, EVALUATIONS = 400, 8
+CONFIG = Config(batch_size=32, log_every=ITERATIONS, evaluate_every=ITERATIONS // EVALUATIONS, validate_samples=500)
 
 
 def draw(number: int) -> dict[str, Any]:
-    """What the run of a number is."""
+    """The settings of the run with a number."""
     random = np.random.default_rng(number)
 
     def between(low: float, high: float) -> float:
-        """Uniform in the logarithm, two digits."""
+        """A log-uniform number with two digits."""
         return float(f"{np.exp(random.uniform(np.log(low), np.log(high))):.2g}")
 
     return {
@@ -64,7 +64,7 @@ def draw(number: int) -> dict[str, Any]:
 
 
 def build(asked: dict[str, Any]) -> Method:
-    """The method that a draw stands for; settings that it does not have are left aside."""
+    """The method with the drawn settings, as far as it has them."""
     name, _, change = asked["kind"].partition(", ")
     make = {"L_c": methods.vmt}.get(name) or getattr(methods, name)
     known = {**asked, "radius": DIGITS_RADIUS, "optimiser": Adam(lr=asked["lr"])}
@@ -95,7 +95,7 @@ def without(method: Method, term: str) -> Method:
 
 
 def task_named(name: str) -> Task:
-    """Truth is measured on held-out target samples and on those that are trained on without labels."""
+    """A task whose accuracy is measured on held-out target samples and on those that are trained on without labels."""
     digits = digits_task(evaluate_on="validation")
     assert digits.target_test is not None
     assert digits.source_test is not None
@@ -113,7 +113,7 @@ def both(a: Domain, b: Domain) -> Domain:
 
 
 def carry_out(number: int) -> dict[str, Any]:
-    """One run, as a record."""
+    """The record of one run."""
     torch.set_num_threads(1)
     asked = draw(number)
     task = task_named(asked["task"])
@@ -123,7 +123,7 @@ def carry_out(number: int) -> dict[str, Any]:
         outcome = train(task, build(asked), net.build, replace(CONFIG, seed=asked["seed"]))
     except InputError as error:
         return {**asked, "failed": str(error), "looks": []}
-    looks = [
+    evaluations = [
         {"step": r["step"], "accuracy": round(r["target"]["accuracy"], 4), "alarm": r["alarm"], **r["validators"]}
         for r in outcome.records
         if "target" in r
@@ -132,14 +132,14 @@ def carry_out(number: int) -> dict[str, Any]:
     return {
         **asked,
         "collapsed": outcome.loop_state.collapsed,
-        "looks": looks,
+        "looks": evaluations,
         "seconds": seconds,
         "made": environment(),
     }
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The runs that are there; a line that a kill cut short is none."""
+    """The records in a file; a line that a kill cut short is left out."""
     records = []
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
         with suppress(ValueError):
@@ -148,9 +148,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def fill(path: Path, count: int, workers: int) -> None:
-    """Carry out the runs that the file lacks; a line is added as each ends."""
-    there = {record["number"] for record in read(path)}
-    missing = [number for number in range(count) if number not in there]
+    """Carry out the runs that have no record, and add a line as each ends."""
+    done_before = {record["number"] for record in read(path)}
+    missing = [number for number in range(count) if number not in done_before]
     path.parent.mkdir(parents=True, exist_ok=True)
     for done, record in enumerate(records(missing, workers), 1):
         with path.open("a") as file:
@@ -171,9 +171,9 @@ def records(missing: list[int], workers: int) -> Iterable[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS, help="file of the records")
-    parser.add_argument("--runs", type=int, default=288, help="how many runs there should be (default: 288)")
+    parser.add_argument("--runs", type=int, default=288, help="total number of runs (default: 288)")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each (default: 1)")
-    parser.add_argument("--tables", action="store_true", help="only make table and figure anew")
+    parser.add_argument("--tables", action="store_true", help="only make the tables and the figure")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of choosing.md (default: docs)")
     arguments = parser.parse_args()
     if not arguments.tables:

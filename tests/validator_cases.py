@@ -1,4 +1,4 @@
-"""Predictions to score: ordinary ones and degenerate ones."""
+"""Predictions to score, ordinary and degenerate ones."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ def random_logits(n: int, k: int, scale: float = 3.0, seed: int = 0) -> Tensor:
 
 
 def one_class(n: int, k: int) -> Tensor:
-    """A collapse: certain, and always of the same class."""
+    """A collapse: always the same class, with certainty."""
     return torch.eye(k)[1].repeat(n, 1) * 60
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a run."""
+"""Figures of runs: their curves, and a comparison of several runs."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -8,18 +8,19 @@ from typing import Any
 
 from vmt.disk import write_atomically
 
-Record = Mapping[str, Any]
+LogRecord = Mapping[str, Any]
 INK, MUTED, GRID = "#1f2430", "#6b7280", "#e5e7eb"
 COLOURS = ("#64748b", "#2563eb", "#059669", "#d97706", "#db2777", "#7c3aed", "#b91c1c", "#0891b2", "#84cc16")
 
 
-def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
-    """Accuracy above, loss parts below, over iterations; a line where a phase begins."""
+def draw_curves(records: Sequence[LogRecord], path: Path, title: str = "") -> None:
+    """Draw accuracy and terms of the loss over iterations, with a line where a phase begins."""
     figure = new_figure((7.5, 6), title)
     top, bottom = figure.subplots(2, 1, sharex=True)
-    looked = [r for r in records if "target" in r]
+    evaluations = [r for r in records if "target" in r]
     for name, colour in (("target", COLOURS[1]), ("source", COLOURS[3])):
-        points = [(r["step"], 100 * r[name]["accuracy"]) for r in looked if r[name] and r[name]["accuracy"] is not None]
+        known = [r for r in evaluations if r[name] and r[name]["accuracy"] is not None]
+        points = [(r["step"], 100 * r[name]["accuracy"]) for r in known]
         if points:
             top.plot(*zip(*points, strict=True), color=colour, label=f"{name} test")
     top.set_ylabel("accuracy (%)")
@@ -29,7 +30,7 @@ def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
     for name, colour in zip(names, COLOURS, strict=False):
         points = [(r["step"], r[name]) for r in logged if name in r]
         bottom.plot(*zip(*points, strict=True), color=colour, label=name.removeprefix("classifier/"))
-    bottom.set_ylabel("loss parts")
+    bottom.set_ylabel("terms of the loss")
     bottom.set_xlabel("iteration")
     for step, phase in phase_changes(records):
         for axes in (top, bottom):
@@ -42,13 +43,13 @@ def draw_curves(records: Sequence[Record], path: Path, title: str = "") -> None:
     _save(figure, path)
 
 
-def draw_comparison(runs: Mapping[str, Sequence[Record]], bars: Mapping[str, float], path: Path, title: str) -> None:
-    """Target accuracy of several runs over iterations, and where each system ended."""
+def draw_comparison(runs: Mapping[str, Sequence[LogRecord]], bars: Mapping[str, float], path: Path, title: str) -> None:
+    """Draw the target accuracy of several runs over iterations, and a bar for the end of each phase."""
     figure = new_figure((9, 3.6), title)
     left, right = figure.subplots(1, 2)
     colour_of = dict(zip(bars, COLOURS, strict=False))
     for name, records in runs.items():
-        # A run of two phases has the colour of its first bar.
+        # A run with two phases has the colour of its first bar.
         colour = next(colour for bar, colour in colour_of.items() if name.startswith(bar))
         points = [(r["step"], 100 * r["target"]["accuracy"]) for r in records if "target" in r]
         left.plot(*zip(*points, strict=True), color=colour, label=name)
@@ -72,13 +73,13 @@ def draw_comparison(runs: Mapping[str, Sequence[Record]], bars: Mapping[str, flo
     _save(figure, path)
 
 
-def phase_changes(records: Sequence[Record]) -> list[tuple[int, str]]:
-    """Where a phase ended, and the name of the next."""
+def phase_changes(records: Sequence[LogRecord]) -> list[tuple[int, str]]:
+    """The iterations at which a phase ended, and the name of the next phase."""
     return [(int(a["step"]), str(b.get("phase"))) for a, b in pairwise(records) if a.get("phase") != b.get("phase")]
 
 
 def new_figure(size: tuple[float, float], title: str) -> Any:
-    # Without pyplot: no global state, no display, safe in threads.
+    # Without pyplot, which has global state, may need a display and is not safe in threads.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -89,7 +90,7 @@ def new_figure(size: tuple[float, float], title: str) -> Any:
 
 
 def plain_axes(axes: Any, labelsize: int = 8) -> None:
-    """A pale grid behind the data, and no more lines than are read from."""
+    """A pale grid behind the data, and no lines above and to the right."""
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=MUTED, labelsize=labelsize)

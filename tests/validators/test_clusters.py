@@ -1,4 +1,4 @@
-"""Validators that look at clusters, against scikit-learn and the same formulas written another way."""
+"""Validators that compare classes with clusters, against scikit-learn and the same formulas written in another way."""
 
 from statistics import mean
 
@@ -14,7 +14,7 @@ from vmt.validators.clusters import adjusted_mutual_information, class_centres, 
 
 
 def lloyd(x: np.ndarray, centres: np.ndarray) -> list[int]:
-    """K-means as one would write it by hand."""
+    """K-means in plain loops."""
     centres = centres.copy()
     while True:
         nearest = [int(np.argmin([((row - c) ** 2).sum() for c in centres])) for row in x]
@@ -41,7 +41,7 @@ def test_class_ami(name: str) -> None:
             there = [centre for centre in centres if centre is not None]
             centres[c] = x[np.argmax([min(((row - centre) ** 2).sum() for centre in there) for row in x])]
     clusters = lloyd(x, np.array(centres))
-    # Where everything is apart, chance explains all, and 0/0 is taken for 0.
+    # If every sample is a class and a cluster of its own, chance explains everything, and 0/0 is taken as 0.
     apart = len(set(clusters)) == len(set(predicted.tolist())) == n
     expected = 0.0 if apart else adjusted_mutual_info_score(predicted.numpy(), clusters)
     assert float(validators.class_ami(features, logits)) == pytest.approx(expected, abs=1e-6)
@@ -73,15 +73,15 @@ def test_adjusted_mutual_information(n: int, k: int) -> None:
     assert float(adjusted_mutual_information(table)) == pytest.approx(adjusted_mutual_info_score(a, b), abs=1e-6)
 
 
-def test_a_collapse_agrees_with_no_clusters() -> None:
-    """Two labellings of one class each are "perfectly alike" by convention: the score of a collapsed model was 1."""
+def test_a_collapsed_model_does_not_agree_with_clusters() -> None:
+    """By convention, two labellings with one class each agree perfectly: a collapsed model would score 1."""
     assert adjusted_mutual_info_score([0, 0, 0], [0, 0, 0]) == 1
     assert float(validators.class_ami(torch.ones(30, 4), one_class(30, 6))) == 0
     assert float(validators.class_ami(random_logits(30, 4), one_class(30, 6))) == pytest.approx(0, abs=1e-9)
 
 
 def test_few_predicted_classes_do_not_make_few_clusters() -> None:
-    """With as many clusters as *predicted* classes, naming two blobs of five would be perfect."""
+    """With as many clusters as *predicted* classes, merging five blobs into two classes would be perfect."""
     blobs = torch.arange(100) % 5
     features = random_logits(100, 2, 0.1) + torch.stack([10.0 * blobs, 3.0 * (blobs % 2)], 1)
     merged = torch.eye(5)[(blobs > 2).long()] * 9
@@ -89,7 +89,7 @@ def test_few_predicted_classes_do_not_make_few_clusters() -> None:
     assert float(validators.class_ami(features, merged)) < 0.7
 
 
-def test_the_clusters_do_not_depend_on_chance() -> None:
+def test_the_clusters_are_deterministic() -> None:
     features, logits = random_logits(60, 5), random_logits(60, 7)
     torch.manual_seed(0)
     first = float(validators.class_ami(features, logits))

@@ -1,4 +1,4 @@
-"""Validators against the same formulas written another way, on ordinary and on degenerate predictions."""
+"""Validators against the same formulas written in another way, on ordinary and on degenerate predictions."""
 
 import math
 import re
@@ -116,14 +116,14 @@ def test_nothing_is_mixed_with_itself_and_partners_never_change() -> None:
         assert torch.equal(partner, validators.partners(n))
 
 
-# What the notes on these scores warn of.
+# Warnings in the documentation of these scores.
 
 
 def test_entropy_is_not_divided_by_the_number_of_classes() -> None:
     assert float(validators.entropy(torch.zeros(5, 8))) == pytest.approx(-math.log(8))
 
 
-def test_a_collapse_fools_entropy_snd_and_mixval_but_rings_the_alarm() -> None:
+def test_a_collapse_fools_entropy_snd_and_mixval_but_raises_the_alarm() -> None:
     n, k = 50, 10
     collapsed = one_class(n, k)
     assert float(validators.entropy(collapsed)) == pytest.approx(0, abs=1e-6)
@@ -141,8 +141,8 @@ def test_bounds_of_bnm() -> None:
     assert float(validators.bnm(unsure)) == pytest.approx(1 / math.sqrt(20 * k))
 
 
-def test_snd_looks_at_probabilities_not_logits() -> None:
-    """A constant added to the logits of a sample changes nothing that the model says."""
+def test_snd_depends_on_probabilities_not_logits() -> None:
+    """A constant added to the logits of a sample does not change its probabilities."""
     logits = random_logits(30, 4)
     assert float(validators.snd(logits + 5 * torch.arange(30)[:, None])) == pytest.approx(
         float(validators.snd(logits)), abs=1e-5
@@ -150,7 +150,7 @@ def test_snd_looks_at_probabilities_not_logits() -> None:
 
 
 def test_mano_does_not_shift_the_logits_before_the_expansion() -> None:
-    """For z − max z ≤ 0 the expansion grows where it should shrink: an unlikely class would get the mass."""
+    """For z − max z ≤ 0 the expansion grows where it should shrink, and an unlikely class would get a large share."""
     z = torch.tensor([[3.0, 0.0, 1.0]])
     q = 1 + z + z**2 / 2 - 1
     assert float(validators.mano(z)) == pytest.approx(float(((q / q.sum()) ** 4).mean() ** 0.25))
@@ -160,8 +160,8 @@ def test_mano_does_not_shift_the_logits_before_the_expansion() -> None:
     ("logits", "prior", "says"),
     [
         (torch.eye(4).repeat(20, 1) * 9, [0.25] * 4, None),
-        (torch.eye(4)[:3].repeat(20, 1) * 9, [0.25] * 4, "1 of 4 classes is never predicted"),
-        (torch.eye(4)[:3].repeat(20, 1) * 9, [0.33, 0.33, 0.33, 0.01], None),  # a rare class may well be missing
+        (torch.eye(4)[:3].repeat(20, 1) * 9, [0.25] * 4, "1 of 4 classes"),
+        (torch.eye(4)[:3].repeat(20, 1) * 9, [0.33, 0.33, 0.33, 0.01], None),  # a rare class may be missing by chance
         (one_class(40, 4), [0.05, 0.9, 0.05, 0.0], "entropy"),
         (torch.full((9, 3), torch.nan), [1 / 3] * 3, "not numbers"),
     ],
@@ -186,18 +186,18 @@ def test_every_validator_has_a_value_for_every_case(logits: Tensor) -> None:
     assert all(value is not None and math.isfinite(value) for value in found.values()), found
 
 
-def test_what_cannot_be_computed_is_left_out_and_what_is_no_number_is_none() -> None:
+def test_scores_without_evidence_are_left_out_and_those_that_are_not_finite_are_none() -> None:
     assert set(scores(Evidence(target=random_logits(9, 3)))) == {"entropy", "diversity", "im", "bnm", "snd", "mano"}
     assert scores(Evidence()) == {}
     diverged = torch.full((50, 3), torch.nan)
-    # Without a look at the numbers, some scores of them are an error and others, as agreement, perfect.
+    # Computed from such numbers, some scores would raise an error and others, such as agreement, would be perfect.
     assert scores(evidence(diverged)) == dict.fromkeys(VALIDATORS)
     assert scores(evidence(random_logits(50, 3)), leave_out=("dev",)).keys() == VALIDATORS.keys() - {"dev"}
 
 
 @pytest.mark.parametrize("name", ["accuracy", ["im"], 3])
 def test_an_unknown_validator_is_named(name: object) -> None:
-    with pytest.raises(InputError, match=re.escape(f"no validator {name!r}: choose one of source_accuracy")):
+    with pytest.raises(InputError, match=re.escape(f"{name!r}")):
         validators.check_name(name)  # type: ignore[arg-type]
 
 
@@ -210,6 +210,6 @@ WORSE: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", WORSE)
 def test_higher_is_better(name: str) -> None:
-    """The same predictions, less and less certain."""
+    """The same predictions, more and more certain."""
     values = [float(WORSE[name](torch.eye(6).repeat(5, 1) * size)) for size in (0.5, 1, 2, 4, 8)]
     assert all(a < b for a, b in pairwise(values))

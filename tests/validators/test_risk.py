@@ -1,4 +1,4 @@
-"""The importance-weighted risk of the source, against the same formulas written another way."""
+"""The importance-weighted source risk, against the same formulas written in another way."""
 
 import numpy as np
 import pytest
@@ -35,8 +35,8 @@ def test_weights_that_differ_by_rounding_alone_have_no_variance(count: int, weig
     assert float(found) == pytest.approx(weight * float(losses.mean()))
 
 
-def test_dev_of_a_network_that_sees_only_which_domain_a_sample_is_from() -> None:
-    """Then all source samples have the same weight, and the risk is that many times their loss."""
+def test_dev_of_features_that_only_tell_the_domain() -> None:
+    """Then all source samples have the same weight, and the risk is this weight times their loss."""
     source, target, validation = (torch.full((200, 5), value) for value in (0.3, 0.9, 0.3))
     logits, labels = random_logits(200, 4), torch.arange(200) % 4
     weight = validators.density_ratio(source, target, validation)[0]
@@ -45,8 +45,8 @@ def test_dev_of_a_network_that_sees_only_which_domain_a_sample_is_from() -> None
 
 
 def test_dev_refuses_shapes_that_would_broadcast() -> None:
-    """Weights (n, 1) times losses (n,) are an n × n table whose mean is not the weighted risk."""
-    with pytest.raises(ValueError, match="not two vectors"):
+    """Weights (n, 1) times losses (n,) would be an n × n table, whose mean is not the weighted risk."""
+    with pytest.raises(ValueError, match="weights and losses"):
         validators.dev_risk(torch.ones(5, 1), torch.ones(5))
 
 
@@ -66,7 +66,7 @@ def test_the_domain_classifier_is_at_its_minimum() -> None:
 
 
 def test_density_ratio() -> None:
-    """Of two unit Gaussians two apart, the ratio is known: the estimate is near it, and it is of the right kind."""
+    """The ratio of two unit Gaussians at a distance of two is known, and the estimate is near it."""
     source, target = random_logits(3000, 2, 1.0), random_logits(1500, 2, 1.0, 1) + torch.tensor([2.0, 0.0])
     at = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
     true = torch.exp(2 * at[:, 0] - 2).double()

@@ -1,4 +1,4 @@
-"""The study of validators: its tables are those of its records, and its runs can be made."""
+"""The study of validators: the tables in the documentation match its records, and its runs can be built."""
 
 import sys
 from pathlib import Path
@@ -15,14 +15,14 @@ import validators as study  # noqa: E402
 RECORDS = ROOT / "results" / "validators.jsonl"
 
 
-def test_the_tables_in_the_documentation_are_those_of_the_records() -> None:
+def test_the_tables_in_the_documentation_match_the_records() -> None:
     written = (ROOT / "docs" / "choosing.md").read_text().split(tables.BEGIN)[1].split(tables.END)[0]
     records = sorted(study.read(RECORDS), key=lambda record: record["number"])
     assert len(records) >= 20
     assert written.strip() == tables.study(records), "run python benchmarks/validators.py --tables"
 
 
-def test_every_record_is_of_the_run_that_its_number_draws() -> None:
+def test_every_record_matches_the_settings_that_its_number_draws() -> None:
     for record in study.read(RECORDS):
         asked = study.draw(record["number"])
         assert {name: record[name] for name in asked} == asked
@@ -39,7 +39,7 @@ def test_every_kind_of_run_is_a_method(number: int) -> None:
     )
 
 
-def test_runs_that_are_there_are_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_with_a_record_are_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "validators.jsonl"
     copy.write_text("".join(line + "\n" for line in RECORDS.read_text().splitlines()[:40]))
     there = {record["number"] for record in study.read(copy)}

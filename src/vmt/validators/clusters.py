@@ -1,4 +1,4 @@
-r"""Class-cluster AMI: do the predicted classes agree with the clusters that the features form by themselves?"""
+r"""Class-cluster AMI: do the predicted classes agree with the clusters of the features?"""
 
 import torch
 from torch import Tensor
@@ -9,14 +9,14 @@ from vmt.validators.predictions import source_accuracy
 def class_ami(features: Tensor, logits: Tensor) -> Tensor:
     r"""Adjusted mutual information of :math:`\arg\max z_n` and k-means clusters of the features, at most 1.
 
-    K-means starts from the mean feature of each predicted class, and for a class that is predicted for none from the
-    sample farthest from the centres before it, so that nothing is random and there are always K clusters. Predictions
-    of one class say nothing about clusters: 0, where the usual convention for two trivial labellings would be 1.
-    Fooled by clean clusters with wrong names.
+    K-means starts from the mean feature of each predicted class and, for a class that is never predicted, from the
+    sample farthest from the centres before it. So nothing is random, and there are always K clusters. If only one class
+    is predicted the score is 0, where the usual convention for two trivial labellings would be 1. It is fooled by clean
+    clusters with wrong names.
     """
     predicted = logits.argmax(1)
     features = features.double().flatten(1)
-    features = features - features.mean(0)  # nearer to zero, fewer digits lost
+    features = features - features.mean(0)  # for precision: differences of small numbers lose fewer digits
     clusters = kmeans(features, class_centres(features, predicted, logits.shape[1]))
     return adjusted_mutual_information(contingency(predicted, clusters, logits.shape[1]))
 
@@ -24,14 +24,15 @@ def class_ami(features: Tensor, logits: Tensor) -> Tensor:
 def ami_source(features: Tensor, logits: Tensor, source: Tensor, labels: Tensor) -> Tensor:
     """:func:`class_ami` on the target × accuracy on held-out source samples, at most 1.
 
-    Each factor sees what fools the other: clusters say whether the classes fit the target, the source whether the
-    names of the classes are still right. Fooled where the names are right on the source and swapped on the target.
+    Each factor recognises what fools the other: the clusters show whether the classes fit the target, the source
+    whether the classes still have the right names. It is fooled if the names are right on the source and swapped on the
+    target.
     """
     return class_ami(features, logits) * source_accuracy(source, labels)
 
 
 def class_centres(features: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """The mean feature of each predicted class; for an empty class, the sample farthest from all centres so far."""
+    """The mean feature of each predicted class; for a class without samples, the sample farthest from all centres."""
     counts = predicted.bincount(minlength=classes)
     centres = sums_by(predicted, features, classes) / counts.clamp_min(1)[:, None]
     used = counts.nonzero().flatten().tolist()
@@ -43,7 +44,7 @@ def class_centres(features: Tensor, predicted: Tensor, classes: int) -> Tensor:
 
 
 def kmeans(features: Tensor, centres: Tensor, iterations: int = 100) -> Tensor:
-    """Lloyd's algorithm from given centres until nothing moves; a centre that loses its samples stays where it is."""
+    """Lloyd's algorithm from given centres until no sample changes its cluster; centres without samples do not move."""
     assigned = squared_distances(features, centres).argmin(1)
     for _ in range(iterations):
         counts = assigned.bincount(minlength=len(centres))[:, None]
@@ -55,7 +56,7 @@ def kmeans(features: Tensor, centres: Tensor, iterations: int = 100) -> Tensor:
 
 
 def sums_by(group: Tensor, features: Tensor, groups: int) -> Tensor:
-    """The sum of the features of each group, in an order that does not depend on the device's mood."""
+    """The sum of the features of each group, by a matrix product, which is deterministic on a GPU as well."""
     return torch.nn.functional.one_hot(group, groups).to(features.dtype).T @ features
 
 
@@ -64,14 +65,14 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def contingency(a: Tensor, b: Tensor, size: int) -> Tensor:
-    """How many samples have the i-th label of one kind and the j-th of the other."""
+    """The number of samples that have label i in ``a`` and label j in ``b``."""
     return (a * size + b).bincount(minlength=size * size).view(size, size).double()
 
 
 def adjusted_mutual_information(table: Tensor) -> Tensor:
     r""":math:`(I - E[I]) / (\frac12 (H_U + H_V) - E[I])` of two labellings, from their table of counts.
 
-    E is over all labellings with the same class sizes. 0 where chance explains everything there is to explain.
+    E is over all labellings with the same class sizes. If chance explains everything, the result is 0.
     """
     table = table[table.sum(1) > 0][:, table.sum(0) > 0]
     total, rows, columns = table.sum(), table.sum(1), table.sum(0)
@@ -83,7 +84,7 @@ def adjusted_mutual_information(table: Tensor) -> Tensor:
 
 
 def expected_information(rows: Tensor, columns: Tensor) -> Tensor:
-    r"""E[I] under the hypergeometric law of a table with these margins a and b,
+    r"""E[I] under the hypergeometric distribution of tables with the margins a and b,
 
     .. math:: \sum_{ij} \sum_{n=\max(1, a_i + b_j - N)}^{\min(a_i, b_j)} \frac nN \ln \frac{N n}{a_i b_j}
         \frac{a_i!\, b_j!\, (N - a_i)!\, (N - b_j)!}{N!\, n!\, (a_i - n)!\, (b_j - n)!\, (N - a_i - b_j + n)!} .

@@ -9,9 +9,12 @@ import math
 import torch
 from torch import Tensor
 
-TEMPERATURE = 0.05  # SND's
-LAMBDA = 0.55  # MixVal's
-ROWS = 1024  # of SND's N × N similarities at a time
+TEMPERATURE = 0.05
+"""The temperature of SND."""
+LAMBDA = 0.55
+"""The weight of a sample in the mixtures of MixVal."""
+ROWS = 1024
+"""Rows of SND's N × N similarities that are computed at a time."""
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -19,14 +22,14 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def shannon(p: Tensor) -> Tensor:
-    """Entropy of each row in nats; a probability of zero counts for nothing."""
+    """Entropy of each row in nats, with 0 ln 0 = 0."""
     return -torch.xlogy(p, p).sum(-1)
 
 
 def source_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     r""":math:`\frac1N \sum_n [\arg\max z_n = y_n]` on labelled source samples that were not trained on.
 
-    Fooled by the shift itself: it says nothing about the target. It does see a run that has fallen apart.
+    It is fooled by the shift itself, because it says nothing about the target. It does recognise a failed run.
     """
     return (logits.argmax(1) == labels).double().mean()
 
@@ -34,7 +37,7 @@ def source_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 def entropy(logits: Tensor) -> Tensor:
     r""":math:`-\frac1N \sum_n H(p_n)`, in [−ln K, 0].
 
-    Fooled by collapse: one class for everything, said with certainty, is the best there is. Never use it alone.
+    It is fooled by collapse: predicting one class with certainty has the best score. Never use it alone.
     """
     return -shannon(probabilities(logits)).mean()
 
@@ -42,15 +45,15 @@ def entropy(logits: Tensor) -> Tensor:
 def diversity(logits: Tensor) -> Tensor:
     r""":math:`H(\frac1N \sum_n p_n)`, in [0, ln K]: how evenly the classes are used.
 
-    Fooled by noise: predictions at random are perfectly diverse.
+    It is fooled by noise: random predictions are perfectly diverse.
     """
     return shannon(probabilities(logits).mean(0))
 
 
 def information_maximisation(logits: Tensor) -> Tensor:
-    r""":math:`H(\frac1N \sum_n p_n) - \frac1N \sum_n H(p_n)`, in [0, ln K]: certain, and not always of the same class.
+    r""":math:`H(\frac1N \sum_n p_n) - \frac1N \sum_n H(p_n)`, in [0, ln K]: certain, but not all one class.
 
-    Fooled by confident mistakes that are spread over the classes, and unfair to a target of unequal classes.
+    It is fooled by confident mistakes that are spread over the classes, and too low for a target with unequal classes.
     """
     return diversity(logits) + entropy(logits)
 
@@ -58,11 +61,11 @@ def information_maximisation(logits: Tensor) -> Tensor:
 def bnm(logits: Tensor) -> Tensor:
     r""":math:`\lVert P \rVert_* / N`, the nuclear norm of the N × K probabilities (batch nuclear norm).
 
-    In :math:`[1/\sqrt{NK}, \sqrt{K/N}]` for K ≤ N, and :math:`1/\sqrt N` when everything is one class. Depends on N:
-    compare only scores of equally many samples. Fooled as information maximisation is.
+    It is in :math:`[1/\sqrt{NK}, \sqrt{K/N}]` for K ≤ N, and :math:`1/\sqrt N` if one class is predicted for all. It
+    depends on N, so compare only scores of equally many samples. It is fooled as information maximisation is.
     """
     p = probabilities(logits)
-    gram = p.T @ p if p.shape[1] <= p.shape[0] else p @ p.T  # the smaller of the two has the same singular values
+    gram = p.T @ p if p.shape[1] <= p.shape[0] else p @ p.T  # both have the same positive eigenvalues
     squares: Tensor = torch.linalg.eigvalsh(gram)
     return squares.clamp_min(0).sqrt().sum() / len(p)
 
@@ -73,8 +76,8 @@ def snd(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     .. math:: \frac1N \sum_n H(\mathrm{softmax}_{m \ne n}(\langle \hat p_n, \hat p_m \rangle / T)),
         \quad \hat p = p / \lVert p \rVert_2 .
 
-    In [0, ln(N − 1)], so compare only scores of equally many samples. Fooled by collapse: when all samples are alike,
-    every neighbourhood is dense and the score is the largest possible. One sample has no neighbours and scores 0.
+    It is in [0, ln(N − 1)], so compare only scores of equally many samples. It is fooled by collapse: if all samples
+    are alike, every neighbourhood is dense and the score is the largest possible. A single sample scores 0.
     """
     p = torch.nn.functional.normalize(probabilities(logits), dim=1)
     count = len(p)
@@ -84,7 +87,7 @@ def snd(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     dense = []
     for block in torch.split(rows, ROWS):
         similar = p[block] @ p.T / temperature
-        similar[rows[: len(block)], block] = -torch.inf  # itself is not its neighbour
+        similar[rows[: len(block)], block] = -torch.inf  # a sample is not its own neighbour
         dense.append(shannon(similar.softmax(1)))
     return torch.cat(dense).mean()
 
@@ -92,11 +95,12 @@ def snd(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
 def mano(logits: Tensor, power: float = 4.0, threshold: float = 5.0) -> Tensor:
     r"""Matrix norm of normalised logits: :math:`(\frac1{NK} \sum_{nk} Q_{nk}^p)^{1/p}` with p = 4.
 
-    Q is the softmax where the predictions are far from uniform, :math:`-\frac1{NK} \sum_{nk} \ln p_{nk} > 5`, and else
-    :math:`1 + z + z^2/2` with its row minimum taken away and its row sum divided by; a row of equal values is uniform.
-    Fooled by collapse, as entropy is. Of two classes the latter Q is always (0, 1), so that the score says nothing.
+    Q is the softmax if the predictions are far from uniform, :math:`-\frac1{NK} \sum_{nk} \ln p_{nk} > 5`. Otherwise it
+    is :math:`1 + z + z^2/2` minus the minimum of its row, divided by the sum of its row; a row of equal values becomes
+    uniform. It is fooled by collapse, as entropy is. With two classes the latter Q is always (0, 1), so the score says
+    nothing.
     """
-    z = logits.double()  # a tensor of its own, or at least never written to
+    z = logits.double()  # may be the caller's tensor, so it is never written to
     log_p = z.log_softmax(1)
     taylor = 1 + z + z.square() / 2
     taylor = taylor - taylor.amin(1, keepdim=True)
@@ -110,13 +114,13 @@ def agreement(logits: Tensor, student: Tensor) -> Tensor:
     r""":math:`\frac1N \sum_n [\arg\max z_n = \arg\max z'_n]`: how often the weight average and the weights being
     trained predict the same, in [0, 1].
 
-    Fooled by anything that stands still: a small learning rate, or collapse.
+    It is fooled by anything that stands still: a small learning rate, or collapse.
     """
     return (logits.argmax(1) == student.argmax(1)).double().mean()
 
 
 def partners(count: int, device: torch.device | str = "cpu") -> Tensor:
-    """For each sample another one to mix it with: the next in a fixed random order, so never itself."""
+    """For each sample another one to mix it with: the next in a fixed random order, so never the sample itself."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     partner = torch.empty_like(order)
     partner[order] = order.roll(-1)
@@ -127,10 +131,10 @@ def mixval(logits: Tensor, mixed: Tensor, partner: Tensor) -> Tensor:
     r"""MixVal: how often the prediction on :math:`\lambda x_n + (1 - \lambda) x_{m(n)}`, λ = 0.55, is that on
     :math:`x_n`, in [0, 1].
 
-    The mean of two shares: over pairs of equal predictions (clusters are tight) and over pairs of different ones
-    (borders are half way). ``mixed`` are the logits of the mixtures, in evaluation mode, and ``partner`` is m. Where
-    one kind of pair does not occur, the score is the other's share: a collapse, which has no pairs of different
-    predictions, scores 1. Fooled by that, and by smoothness without truth.
+    It is the mean of two shares: over pairs of equal predictions (are clusters tight?) and over pairs of different ones
+    (are borders half way?). ``mixed`` are the logits of the mixtures in evaluation mode, and ``partner`` is m. If one
+    kind of pair does not occur, the score is the share among the other. It is fooled by collapse, which has no pairs of
+    different predictions and scores 1, and by predictions that are smooth and wrong.
     """
     own = logits.argmax(1)
     kept = (mixed.argmax(1) == own).double()
@@ -141,11 +145,11 @@ def mixval(logits: Tensor, mixed: Tensor, partner: Tensor) -> Tensor:
 
 
 def collapse_alarm(logits: Tensor, prior: Tensor, least: float = 0.6, expected: int = 10) -> str | None:
-    """One sentence when the predictions look collapsed, so that no score of them should be trusted; else None.
+    """A message if the predictions look collapsed, so that none of their scores can be trusted; otherwise None.
 
-    ``prior`` are the shares of the classes among the source's labels. The alarm rings when the mean prediction has
-    less than ``least`` of the prior's entropy (for equal classes, 0.6 ln K), or when a class of which that prior lets
-    one expect ``expected`` samples or more is predicted for none.
+    ``prior`` has the shares of the classes among the source labels. The alarm is raised if the entropy of the mean
+    prediction is less than ``least`` times that of the prior (for equal classes, 0.6 ln K), or if a class is never
+    predicted of which the prior makes ``expected`` samples or more likely.
     """
     p = probabilities(logits)
     prior = prior.double().to(p.device)
