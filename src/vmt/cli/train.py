@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmt.cli.options import add_fields, add_json, field_helps, given, names_of
 from vmt.data.tasks import TASKS
@@ -149,10 +150,12 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     return spec, load_data(spec.data, notes(spec.recipe.method), not arguments.no_cache), folder
 
 
-def notes(method: str | None) -> Any:
-    from vmt.runs.describe import printer_of_notes
+def notes(method: str | None) -> Callable[[str], None]:
+    """Print notes about how data were read. They must not claim that a method ignores target labels that it trains on."""
+    from vmt.data.files.own import EVALUATION_ONLY
 
-    return printer_of_notes(method or DEFAULT_METHOD, lambda note: print(note, file=STDOUT))
+    claim = "target_only trains on target labels" if method == "target_only" else EVALUATION_ONLY
+    return lambda note: print(note.replace(EVALUATION_ONLY, claim), file=STDOUT)
 
 
 def default_folder(spec: RunSpec) -> Path:

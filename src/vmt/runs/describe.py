@@ -1,11 +1,10 @@
 """Runs in words: what a run will do, and how it went."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from vmt import methods
-from vmt.data.files.own import EVALUATION_ONLY
 from vmt.data.task import Task
 from vmt.nets.factory import factory_name
 from vmt.runs.folder import BEST, RunSpec
@@ -45,12 +44,6 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
             f"then DIRT-T: {refine['iterations']} iterations, a new teacher every {refine['interval']}, "
             f"β {refine['beta']:g}, λ_t {refine['lambda_t']:g} (--dirt-t-iterations, --interval, --beta)"
         )
-
-
-def printer_of_notes(method: str, write: Callable[[str], None]) -> Callable[[str], None]:
-    """Write notes about how data were read, and do not claim that target labels go unused where the method uses them."""
-    claim = EVALUATION_ONLY if method != "target_only" else "target_only trains on target labels"
-    return lambda note: write(note.replace(EVALUATION_ONLY, claim))
 
 
 def measured_on(spec: RunSpec, task: Task) -> str:

@@ -137,7 +137,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 def check_free(folder: Path) -> None:
     """Refuse to start a run in a folder that holds one."""
-    if (folder / RUN).exists() or checkpoints(folder / CHECKPOINTS):
+    if (folder / RUN).exists() or (folder / CHECKPOINTS).exists():
         raise InputError(
             f"{folder} already holds a run: resume it (--resume {folder}, or resume=True in Python), or choose another "
             "folder."

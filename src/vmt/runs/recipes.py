@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmt import methods
 from vmt.device import torch_device
 from vmt.errors import InputError, whole
+from vmt.methods import systems
 from vmt.methods.nouns import Adam, Average, Method, decay_for
 from vmt.nets.registry import CNN, NETS
 from vmt.runs.spec import DataSpec
@@ -42,7 +42,7 @@ class Recipe:
 
     def build(self) -> Method:
         """The method as a value."""
-        function = methods.named(self.method)
+        function = systems.named(self.method)
         for name, weight in (
             *self.settings.items(),
             *(self.dirt_t or {}).items(),
@@ -56,9 +56,9 @@ class Recipe:
         decay = settings.pop("decay", None)
         method = function(**settings)
         if self.dirt_t is not None:
-            method = methods.dirt_t(method, **self.dirt_t)
+            method = systems.dirt_t(method, **self.dirt_t)
         if self.target_labels is not None:
-            method = methods.with_target_labels(method, self.target_labels)
+            method = systems.with_target_labels(method, self.target_labels)
         return method if decay is None else method.with_decay(decay)
 
 
@@ -266,7 +266,7 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
 
 def taken(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a method takes."""
-    takes = parameters(methods.named(method))
+    takes = parameters(systems.named(method))
     return {name: value for name, value in settings.items() if name in takes}
 
 
@@ -278,17 +278,17 @@ OF_DIRT_T = {"beta": "beta", "interval": "interval", "dirt_t_iterations": "itera
 
 def settings_of(method: str) -> dict[str, Any]:
     """The settings that a method takes, and their defaults."""
-    return {name: value for name, value in parameters(methods.named(method)).items() if name != "optimiser"} | COMMON
+    return {name: value for name, value in parameters(systems.named(method)).items() if name != "optimiser"} | COMMON
 
 
 def settings_of_dirt_t() -> dict[str, Any]:
     """The settings that only DIRT-T takes, and their defaults."""
-    return {name: parameters(methods.dirt_t)[own] for name, own in OF_DIRT_T.items()}
+    return {name: parameters(systems.dirt_t)[own] for name, own in OF_DIRT_T.items()}
 
 
 def every_setting() -> set[str]:
     """The names of all settings of all methods."""
-    return {name for method in methods.METHODS for name in settings_of(method)} | OF_DIRT_T.keys()
+    return {name for method in systems.METHODS for name in settings_of(method)} | OF_DIRT_T.keys()
 
 
 def with_settings(
@@ -302,8 +302,8 @@ def with_settings(
     5
     """
     takes, refine = settings_of(recipe.method), recipe.dirt_t
-    shared = parameters(methods.dirt_t).keys() - {"base", *OF_DIRT_T.values()}
-    known = takes | parameters(methods.dirt_t) | settings_of_dirt_t()
+    shared = parameters(systems.dirt_t).keys() - {"base", *OF_DIRT_T.values()}
+    known = takes | parameters(systems.dirt_t) | settings_of_dirt_t()
     for name in asked:
         if name in OF_DIRT_T and refine is None:
             raise InputError(f"{written(name)} is a setting of DIRT-T: add {add}.")

@@ -14,13 +14,13 @@ from typing import Any
 
 from torch import nn
 
-from vmt import methods
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError, message_of_gpu_error
 from vmt.figures import draw_curves
 from vmt.methods.nouns import Method
+from vmt.methods.systems import with_target_labels
 from vmt.model import Model
 from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.staged import Staged
@@ -98,7 +98,7 @@ def make_run(
         recipe = own_recipe(task, device=config.device)  # for its network alone
         method = method.with_iterations(iterations)
         if target_labels is not None:
-            method = methods.with_target_labels(method, target_labels)
+            method = with_target_labels(method, target_labels)
         recipe = Recipe(method.name + AS_A_VALUE, net=recipe.net, target_labels=target_labels)
     spec, build = network_of(net or recipe.net, task.sample_shape, len(task.classes), net_options)
     if evaluate_often:  # the usual interval would leave a short run with one model to choose from
