@@ -25,7 +25,7 @@ ROWS: tuple[dict[str, float], ...] = (
     {"data": 1, "nets": 3.5},
     {"methods": 3},
     {"step": 1.75, "validators": 3.25},
-    {"engine": 1, "evaluate": 2.5, "formats": 3.75},
+    {"engine": 1, "evaluate": 2.5},
     {"figures": 0, "train": 1.5, "model": 2.75},
     {"runs": 1.5},
     {"api": 0, "estimator": 1, "report": 2, "paper": 3, "export": 4},

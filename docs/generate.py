@@ -119,8 +119,8 @@ def command_pages() -> str:
     parts = [
         "# The command line",
         "`vmt COMMAND --help` prints the same text, and `python -m vmt` is the same command. The exit code is 2 after\n"
-        "bad input, with one sentence that says what to do, 1 after a GPU error, and 130 after Ctrl-C or `kill`, which\n"
-        "save first.",
+        "bad input, with one sentence that says what to do, 1 after a GPU error, and 130 after Ctrl-C or `kill`,\n"
+        "which save first.",
         *commands(build_parser()),
     ]
     return "\n\n".join(parts) + "\n"
