@@ -132,14 +132,14 @@ def draw(rooms: Rooms, path: Path) -> None:
                 corner, WIDTH, HEIGHT, "round,pad=0,rounding_size=0.08", fc=colour, ec="#334155", lw=0.8
             )
             axes.add_patch(box)
-            axes.text(x, y, label_of(room, rooms), ha="center", va="center", fontsize=10, linespacing=1.3)
+            axes.text(x, y + 0.04, room, ha="center", fontsize=10, weight="bold")
+            axes.text(x, y - 0.15, files_in(room, rooms), ha="center", fontsize=10)
         figure.savefig(path, metadata={"Date": None, "Description": rooms.to_json()}, facecolor="white")
         plt.close(figure)
 
 
-def label_of(room: str, rooms: Rooms) -> str:
-    count = rooms.modules[room]
-    return f"$\\bf{{{room}}}$\n{count} files" if count else f"$\\bf{{{room}}}$\none file"
+def files_in(room: str, rooms: Rooms) -> str:
+    return f"{rooms.modules[room]} files" if rooms.modules[room] else "one file"
 
 
 def is_up_to_date(rooms: Rooms, path: Path = PICTURE) -> bool:
