@@ -74,7 +74,7 @@ def test_equal_to_tensorflows_formula(scale: str, adam: Adam) -> None:
 
 
 def test_torchs_own_form_of_epsilon_is_another_optimiser() -> None:
-    """They agree for ordinary gradients, and are worlds apart where gradients are as small as ε."""
+    """The two forms agree for ordinary gradients and differ widely for gradients as small as ε."""
     assert furthest(torchs, SCALES["ordinary"], Adam()) < 1e-4
     assert furthest(torchs, SCALES["tiny"], Adam()) > 1
     assert furthest(torchs, SCALES["mixed"], Adam()) > 0.1
@@ -99,7 +99,7 @@ def test_single_precision_keeps_the_bias_correction_in_double() -> None:
     torch.testing.assert_close(p[0], torch.full((2,), -3e-3), rtol=1e-5, atol=0)
 
 
-def test_the_state_lists_every_tensor_it_goes_on_from() -> None:
+def test_an_optimiser_resumes_from_the_tensors_that_it_lists() -> None:
     p = [torch.zeros(2), torch.zeros(3)]
     state = AdamState(p)
     state.step_(p, [torch.ones(2), torch.ones(3)], Adam(), 1e-3)

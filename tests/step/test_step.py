@@ -1,4 +1,4 @@
-"""The training step, which concatenates passes, equals the methods written out plainly; and what it does over time."""
+"""The training step, which concatenates passes, computes what the methods compute when they are written out plainly."""
 
 import pytest
 import torch
@@ -75,7 +75,7 @@ def test_the_same_when_all_passes_are_normalised_by_one_formula(name: str) -> No
 
 @pytest.mark.parametrize("instance_norm", [False, True])
 @pytest.mark.parametrize("mix", ["logits", "hidden"])
-def test_a_convolutional_network_does_the_same_with_passes_one_by_one(mix: str, instance_norm: bool) -> None:
+def test_a_convolutional_network_computes_the_same_with_separate_passes(mix: str, instance_norm: bool) -> None:
     method, shape = methods.vmt(**WEIGHTS, mix=mix), (1, 8, 8)
 
     def network() -> Staged:
@@ -181,7 +181,7 @@ def test_ramp(shape: str, half: float) -> None:
     assert [late(p) for p in (0, 0.5, 0.625, 0.75, 1)] == pytest.approx([2, 2, 3, 4, 4])
 
 
-def test_warm_up_is_of_the_targets_penalties_alone() -> None:
+def test_warm_up_applies_only_to_the_penalties_on_the_target() -> None:
     def weights(method: Method) -> dict[str, Number]:
         return {term.name: term.weight for update in method.updates() for term in update.terms if term.weight != 0}
 
@@ -237,7 +237,7 @@ def test_the_two_updates_draw_different_batches_and_the_same_state_repeats_them(
 
 
 def test_weights_in_bfloat16_are_those_of_the_step_also_inside_an_autocast() -> None:
-    """As the loop is, in one that is off: torch keeps converted weights until the end of the outermost."""
+    """Torch caches converted weights until the outermost autocast ends, and the loop runs in one that is disabled."""
 
     def after_two_steps() -> dict[str, Tensor]:
         work = workload((8, 8, 8), True, torch.device("cpu"), batch_size=4, samples=300, side=8)

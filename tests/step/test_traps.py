@@ -1,4 +1,4 @@
-"""What other implementations were found to get wrong, each as it would show here."""
+"""Mistakes that were found in other implementations, each with a test that would show it here."""
 
 import subprocess
 import sys
@@ -112,7 +112,7 @@ def test_the_last_layer_is_normalised(build_net: type[Staged]) -> None:
     assert float(z.detach().square().mean()) == pytest.approx(1, abs=0.05)
 
 
-# 4. ξ of 1e-6: the direction comes from dropout and noise, or from nowhere.
+# 4. With ξ = 1e-6, the direction of VAT comes from dropout and noise; without them there is none.
 
 
 def slopes(dropout: float, xi: float) -> Tensor:
@@ -135,13 +135,13 @@ def slopes(dropout: float, xi: float) -> Tensor:
     return found.norm(dim=1)
 
 
-def test_a_tiny_xi_needs_stochastic_layers_and_a_visible_one_does_not() -> None:
+def test_a_tiny_xi_needs_stochastic_layers_and_a_larger_one_does_not() -> None:
     assert float(slopes(dropout=0.2, xi=1e-6).median()) > 1e-3
     assert float(slopes(dropout=0, xi=1e-6).median()) < 1e-4
     assert float(slopes(dropout=0, xi=0.5).median()) > 1e-3
 
 
-def test_the_methods_leave_xi_to_the_network_unless_told() -> None:
+def test_xi_depends_on_the_network_unless_the_method_sets_it() -> None:
     """ξ comes from the context for the role, or from the method's own argument."""
     results = []
     for method, xi in ((methods.vada(), 0.5), (methods.vada(), 1e-3), (methods.vada(xi=1e-3), 0.5)):
@@ -151,7 +151,7 @@ def test_the_methods_leave_xi_to_the_network_unless_told() -> None:
     assert results[1] == pytest.approx(results[2], rel=1e-12)
 
 
-# 5. Anything frozen that should be drawn, or that leaves traces.
+# 5. Draws that do not change from step to step, and warm-up steps that leave traces.
 
 
 def test_batches_are_drawn_anew_at_each_step() -> None:
@@ -176,8 +176,8 @@ def test_a_step_leaves_modes_and_gradient_switches_as_they_were() -> None:
     assert torch.equal(torch.get_rng_state(), rng)  # no dropout, no noise: nothing else may draw from it
 
 
-def test_a_step_that_is_only_tried_out_leaves_no_traces() -> None:
-    """As engines do to warm up: weights, statistics, moments, averages, the counter and the generator stay."""
+def test_a_step_that_is_rolled_back_leaves_no_traces() -> None:
+    """Engines warm up so. Weights, statistics, moments, averages, the step counter and the generator stay the same."""
     method = methods.vmt()
     state = build(method, lambda: mlp((FEATURES,), 3, width=5, dropout=0.3, noise=0.3))
     step(method.phases[0], state, context())
@@ -189,7 +189,7 @@ def test_a_step_that_is_only_tried_out_leaves_no_traces() -> None:
     assert torch.equal(torch.get_rng_state(), rng)
 
 
-# The core stands on torch, numpy and scipy.
+# The core needs neither torchvision nor timm.
 
 BLOCKED = """
 import importlib, pkgutil, sys

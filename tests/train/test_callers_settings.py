@@ -17,7 +17,7 @@ from vmt.train import Config, train
 
 
 def test_building_networks_seeds_no_generator_but_those_that_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torch.manual_seed does to GPUs can be seen without one; where there is one, see tests/engine/test_engine_gpu.py."""
+    """Without a GPU, this shows what torch.manual_seed would do to GPUs; tests/engine/test_engine_gpu.py uses one."""
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
     before = torch.get_rng_state()

@@ -1,11 +1,11 @@
-"""Every random number of a training step but dropout and noise: a pure function of (seed, step, name).
+"""The random numbers of a training step, except dropout and noise: a pure function of (seed, step, name).
 
 No generator carries state from one draw to the next. A draw hashes its name, the run's seed and the step counter into
-the start of a SplitMix64 sequence, in integer arithmetic on the device. So a resumed run draws what the unbroken one
-would have drawn, the order in which draws are asked for does not matter, the same numbers come out on every device,
-and a captured CUDA graph draws anew at each replay, because the step is a tensor that it reads.
+the start of a SplitMix64 sequence, in integer arithmetic on the device. So a resumed run draws the same numbers as an
+unbroken one, the order of the draws does not matter, every device draws the same numbers, and a captured CUDA graph
+draws new numbers at each replay, because it reads the step from a tensor.
 
-A test hands in recorded values with :class:`RecordedDraws`.
+Tests pass in recorded values with :class:`RecordedDraws`.
 """
 
 import hashlib
@@ -20,17 +20,17 @@ from vmt.kernels.random_bits import multiples, random_bits_in_torch, shift_right
 
 BETA_TABLE = 1 << 12
 SMALLEST_UNIFORM = 2.0**-24
-# A GPU compares so many values with one another in one small kernel. That work grows with the square of their number.
+# Up to this many values are compared pairwise on a GPU, in one small kernel; its work grows with their square.
 FEW = 1024
 
 
 def key(seed: int, name: str) -> int:
-    """64 bits that stand for a seed and a name."""
+    """A hash of a seed and a name: 64 bits."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "little")
 
 
 class SeededDraws:
-    """Draws of a run. ``step`` is the run's step counter, a 0-d int64 tensor that the training step advances."""
+    """The draws of a run. ``step`` () int64 is the run's step counter, which the training step advances."""
 
     def __init__(self, seed: int, step: Tensor) -> None:
         self.seed = seed
@@ -38,21 +38,24 @@ class SeededDraws:
         self.tables: dict[object, Tensor] = {}
 
     def table(self, make: Callable[..., Tensor], *which: object) -> Tensor:
-        """Made once, on the device of the step. It stays where it is for as long as these draws are in use, because a
-        captured graph goes on reading it there."""
+        """A constant tensor, made once on the device of the step.
+
+        It stays in memory as long as these draws do, because captured graphs read it at its address.
+        """
         if (make, which) not in self.tables:
             self.tables[make, which] = make(*which, str(self.step.device))
         return self.tables[make, which]
 
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
+        """``n`` random words of 64 bits: (n,) int64."""
         hashed = self.table(key_on, self.seed, name)
         if self.step.is_cuda and have_triton() and can_launch(self.step.device, n):
-            found: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
-            return found
+            bits: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
+            return bits
         return random_bits_in_torch(self.step, hashed, self.table(multiples, n), frozen)
 
     def uniform(self, name: str, n: int, frozen: bool = False) -> Tensor:
-        """Strictly between 0 and 1: 23 bits and a half are exact in float32."""
+        """``n`` values strictly between 0 and 1, (n,): 23 bits and a half are exact in float32."""
         return (shift_right(self.bits(name, n, frozen), 41).float() + 0.5) * 2.0**-23
 
     def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -63,9 +66,9 @@ class SeededDraws:
         uniform = self.uniform(name, n, frozen)
         if alpha == 1:
             return uniform
-        # Rejection sampling would need a loop whose length depends on data; the inverse CDF needs a look-up.
-        table = self.table(beta_quantiles, alpha)
-        place = uniform * BETA_TABLE
+        # Rejection sampling would need a loop whose length depends on data; the inverse CDF only needs a table.
+        table = self.table(beta_quantiles, alpha)  # (BETA_TABLE + 1,)
+        place = uniform * BETA_TABLE  # (n,)
         below = place.long().clamp_max(BETA_TABLE - 1)
         return torch.lerp(table[below], table[below + 1], place - below)
 
@@ -75,36 +78,37 @@ class SeededDraws:
     def choice(self, name: str, population: int, n: int) -> Tensor:
         if population <= 64 * n:
             return self.permutation(name, population)[:n]
-        # Sorting a large population for a small batch is slow. Dropping the repeats from a longer row of independent
-        # draws gives the same distribution; among 2n draws from more than 64n values, n differ all but surely.
-        drawn = shift_right(self.bits(name, 2 * n), 2) % population
-        first = seen_before(drawn).to(torch.int32).argsort(stable=True)
-        return drawn[first[:n]]
+        # Sorting a large population for a small batch is slow. Independent draws without their repeats have the same
+        # distribution, and among 2n draws from more than 64n values it is all but certain that n are different.
+        drawn = shift_right(self.bits(name, 2 * n), 2) % population  # (2n,)
+        different_first = seen_before(drawn).to(torch.int32).argsort(stable=True)
+        return drawn[different_first[:n]]
 
 
 def seen_before(values: Tensor) -> Tensor:
-    """Whether each value of a row has come earlier in it."""
+    """Whether each value of a row occurs earlier in it: (n,) → (n,) bool."""
     if values.is_cuda and len(values) <= FEW:
         return (values[:, None] == values[None, :]).tril(-1).any(1)
-    ordered, places = values.sort(stable=True)  # so that the first of equal ones stays before the others
+    ordered, places = values.sort(stable=True)  # stable, so that the first of equal values stays first
     repeated = torch.cat([ordered.new_zeros(1, dtype=torch.bool), ordered[1:] == ordered[:-1]])
     return torch.empty_like(repeated).scatter_(0, places, repeated)
 
 
 def key_on(seed: int, name: str, device: str) -> Tensor:
-    """A key as a tensor: a compiled step reads it, so that one compilation serves every seed."""
+    """The key as a tensor () int64, which a compiled step reads, so that one compilation serves every seed."""
     return torch.tensor(signed(key(seed, name)), device=device)
 
 
 def beta_quantiles(alpha: float, device: str) -> Tensor:
+    """The quantiles of Beta(α, α) at evenly spaced probabilities: (BETA_TABLE + 1,)."""
     at = torch.linspace(0, 1, BETA_TABLE + 1, dtype=torch.float64)
-    # Those of 0 and 1 are 0 and 1, far from all others where α is large, and a uniform number never comes so near.
+    # For large α the quantiles of 0 and 1 are far from all others, and no uniform number comes as near to 0 or 1.
     at = at.clamp(SMALLEST_UNIFORM, 1 - SMALLEST_UNIFORM)
     return torch.as_tensor(betaincinv(alpha, alpha, at.numpy()), dtype=torch.float32, device=device)
 
 
 class RecordedDraws:
-    """Draws recorded elsewhere: ``values(name)`` returns what to use, whatever kind of draw is asked for."""
+    """Draws that were recorded elsewhere: ``values(name)`` returns the values, for any kind of draw."""
 
     def __init__(self, values: Callable[[str], Tensor]) -> None:
         self.values = values
@@ -123,14 +127,18 @@ class RecordedDraws:
 
 
 def seed_layers(seed: int, step: int, device: torch.device) -> None:
-    """Dropout and noise draw from torch's own generator, fast inside fused kernels: seed it anew for each step. On a
-    CUDA device, that of the current one, which the engine has made the run's."""
+    """Seed torch's generator for a step. Dropout and noise draw from it, because that is fast inside fused kernels.
+
+    On CUDA this is the generator of the current device; the engine makes the device of the run the current one.
+    """
     seed_generators(key(seed, f"layers/{step}") >> 1, device)
 
 
 def seed_generators(value: int, device: torch.device) -> None:
-    """Torch's generator on the CPU and, for a CUDA device, that of the current one. ``torch.manual_seed`` would seed
-    those of every GPU, which are the caller's."""
+    """Seed torch's generator on the CPU and, for a CUDA device, the generator of the current device.
+
+    ``torch.manual_seed`` would seed the generators of all GPUs, and the others belong to the caller.
+    """
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
         torch.cuda.manual_seed(value)

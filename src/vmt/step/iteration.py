@@ -1,7 +1,7 @@
-"""One training iteration: for each update, draw a batch, run the passes, add the terms, take the step.
+"""One training iteration: for each update, draw a batch, run the passes, add up the terms, take an optimiser step.
 
-Everything happens in place on tensors of one device, with no host synchronisation and no Python branch on data, so that
-:mod:`vmt.engine` can compile or capture it as it is.
+Everything happens in place on tensors of one device, without host synchronisation and without Python branches on data,
+so that :mod:`vmt.engine` can compile or capture it unchanged. Shapes are written as in :mod:`vmt.losses`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,81 +25,84 @@ from vmt.step.plan import Pass, plan
 from vmt.step.state import State
 
 Metrics = dict[str, Tensor]
+"""Scalars () and, for figures such as a histogram, vectors, by name."""
 
 
 def step(phase: Phase, state: State, context: StepContext) -> Metrics:
-    """One iteration of a phase. Returns every term's value and every gradient norm, on the device."""
+    """Do one iteration of a phase. Returns the value of each term and each gradient norm, on the device."""
     metrics: Metrics = {}
+    taps = {name: module.taps for name, module in state.roles.items()}
     for update in phase.updates:
-        passes_ = plan(update, {name: module.taps for name, module in state.roles.items()})
         for repeat in range(update.repeats):
-            metrics |= apply(update, passes_, state, context, repeat)
+            metrics |= apply(update, plan(update, taps), state, context, repeat)
     state.step += 1
     return metrics
 
 
 def apply(update: Update, planned: tuple[Pass, ...], state: State, context: StepContext, repeat: int) -> Metrics:
-    """One optimiser step of an update."""
+    """Do one optimiser step of an update, and update the weight averages."""
     parameters = state.parameters(update.optimises)
     used = [state.roles[role] for role in dict.fromkeys(each.role for each in planned)]
     bfloat16_on_cuda = context.bfloat16 and state.step.is_cuda
     others = [module for role, module in state.roles.items() if role not in update.optimises]
-    with frozen(others), bf16_weights(used) if bfloat16_on_cuda else nullcontext():
+    with without_gradients(others), bf16_weights(used) if bfloat16_on_cuda else nullcontext():
         values = NodeValues(update, state, context, repeat)
         for each in planned:
             values.run(each)
         total, metrics = objective(update, values, context)
-        found = torch.autograd.grad(total, parameters, allow_unused=True)
+        gradients = torch.autograd.grad(total, parameters, allow_unused=True)
     lr = context.number(update.optimiser.lr)
-    left = iter(found)
+    remaining = iter(gradients)
     for role in update.optimises:
         own = state.parameters((role,))
-        gradients = list(islice(left, len(own)))
-        if all(gradient is None for gradient in gradients):
+        own_gradients = list(islice(remaining, len(own)))
+        if all(gradient is None for gradient in own_gradients):
             raise InputError(
-                f"no term of update {update.name!r} depends on the weights of the role {role!r}, which it optimises: "
-                "add such a term, or take the role out of optimises."
+                f"no term of the update {update.name!r} depends on the weights of the role {role!r}, which it "
+                "optimises: add such a term, or take the role out of optimises."
             )
-        state.optimisers[f"{update.name}/{role}"].step_(own, gradients, update.optimiser, lr)
+        state.optimisers[f"{update.name}/{role}"].step_(own, own_gradients, update.optimiser, lr)
     for average in update.averages:
         live = [p.detach() for p in state.roles[average.of].parameters()]
         torch._foreach_lerp_(list(state.roles[average.into].parameters()), live, 1 - average.decay)
-    metrics[f"{update.name}/gradient norm"] = norm_of([g for g in found if g is not None])
+    metrics[f"{update.name}/gradient norm"] = norm_of([g for g in gradients if g is not None])
     return metrics
 
 
 def objective(update: Update, values: "NodeValues", context: StepContext) -> tuple[Tensor, Metrics]:
-    """The weighted sum of the terms, and each term's own value."""
+    """The weighted sum of the terms, (), and the value of each term. A term with the weight 0 is only measured."""
     total: Tensor | None = None
     metrics: Metrics = {}
     for term in update.terms:
         only_measured = not callable(term.weight) and term.weight == 0
         with torch.no_grad() if only_measured else nullcontext():
-            parts = term.loss(*(values(node) for node in term.reads))
-            value = sum_of_means(parts)
+            value = sum_of_means(term.loss(*(values(node) for node in term.reads)))
         metrics[f"{update.name}/{term.name}"] = value.detach()
         if not only_measured:
             if value.dim():
                 raise InputError(
-                    f"the loss of the term {term.name!r} gives values of shape {tuple(value.shape)} for each example: "
-                    "return one number for each."
+                    f"the loss of the term {term.name!r} must return one number per sample, but it returns values of "
+                    f"shape {tuple(value.shape)}."
                 )
             weighted = context.number(term.weight) * value
             total = weighted if total is None else total + weighted
     if total is None:
-        raise InputError(f"update {update.name!r} has no term with a weight: give one of its terms a weight.")
+        raise InputError(f"no term of the update {update.name!r} has a weight: give one of them a weight.")
     return total, metrics
 
 
 def sum_of_means(parts: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """Over examples, dimension 0; a figure such as a histogram keeps its other dimensions."""
+    """The sum of the means over samples: (N, …), or several tensors of this kind → (…)."""
     if isinstance(parts, Tensor):
         return parts.mean(0)
     return torch.stack([part.mean(0) for part in parts]).sum(0)
 
 
 class NodeValues:
-    """The values of nodes in one update: computed when first asked for, kept until the update ends."""
+    """The values of the nodes in one update. Each is computed when it is first asked for and kept until the end.
+
+    This is the :class:`vmt.methods.nodes.NodeContext` that a node computes its value from.
+    """
 
     def __init__(self, update: Update, state: State, context: StepContext, repeat: int) -> None:
         self.update, self.state, self.context = update, state, context
@@ -107,7 +110,7 @@ class NodeValues:
         self.prefix = update.name + (f"#{repeat}" if repeat else "")
         self.batch_prefix = update.batch or self.prefix
         self.known: dict[Node, Tensor] = {}
-        self.rows: dict[Batch, Tensor] = {}
+        self.rows: dict[Batch, Tensor] = {}  # the indices of each batch in its stream, (N,) int64
 
     def __call__(self, node: Node) -> Tensor:
         if node not in self.known:
@@ -115,26 +118,26 @@ class NodeValues:
         return self.known[node]
 
     def run(self, each: Pass) -> None:
-        """Send the inputs of all views of a pass through its network, and keep what comes out for each."""
+        """Run the network of a pass on the inputs of all its views, and keep the outputs of each view."""
         module = self.state.roles[each.role]
         if module.training != each.training:
             module.train(each.training)
-        inputs = [self(view.input) for view in each.views]
+        inputs = [self(view.input) for view in each.views]  # (N, …) each
         device = inputs[0].device.type
         with (
-            # Without its cache: inside a further autocast, weights of before the last update would stay in it.
+            # Without the cache, which inside another autocast would still hold the weights before the last update.
             torch.autocast(device, torch.bfloat16, enabled=self.context.bfloat16, cache_enabled=False),
-            nullcontext() if each.gradient else frozen([module]),
+            nullcontext() if each.gradient else without_gradients([module]),
         ):
             if module.separate_passes:
                 for view, x in zip(each.views, inputs, strict=True):
-                    with statistics_kept(module, view.statistics):
-                        self.keep(each, (view,), module, x)
+                    with nullcontext() if view.statistics else statistics_unchanged(module):
+                        self.call(each, (view,), module, x)
             else:
-                self.keep(each, each.views, module, torch.cat(inputs) if len(inputs) > 1 else inputs[0])
+                self.call(each, each.views, module, torch.cat(inputs) if len(inputs) > 1 else inputs[0])
 
-    def keep(self, each: Pass, views: tuple[View, ...], module: Staged, x: Tensor) -> None:
-        """One call of a network, on a concatenation of the inputs of these views."""
+    def call(self, each: Pass, views: tuple[View, ...], module: Staged, x: Tensor) -> None:
+        """Call a network once on the concatenated inputs of these views, (N₁ + N₂ + …, …)."""
         sizes = tuple(len(self(view.input)) for view in views)
         updating = tuple(i for i, view in enumerate(views) if view.statistics)
         if each.probing:
@@ -142,7 +145,7 @@ class NodeValues:
         with passes(sizes, updating):
             taps: dict[str, Tensor] = module(x, each.entry, each.exit)
         if each.probing:
-            clean = torch.cat([self(view.probe) for view in views if view.probe])
+            clean = torch.cat([self(view.probe) for view in views if view.probe])  # (N₁ + N₂ + …, K)
             label = at_least_float32(clean.detach()).softmax(-1)
             taps = {SLOPE: slope(x, label, taps["logits"])}
         for name, tensor in taps.items():
@@ -150,15 +153,18 @@ class NodeValues:
                 self.known[Tap(view, name)] = part
 
     def name(self, draw: str) -> str:
+        """The full name of a draw of this update."""
         return f"{self.prefix}/{draw}"
 
     def stream(self, batch: Batch) -> Domain:
+        """The domain from which a batch is drawn."""
         if batch.stream not in self.context.streams:
             known = ", ".join(map(repr, self.context.streams))
-            raise InputError(f"the method reads the stream {batch.stream!r}, but there are only {known}: correct it.")
+            raise InputError(f"the method reads the stream {batch.stream!r}, but the streams are {known}.")
         return self.context.streams[batch.stream]
 
     def indices(self, batch: Batch) -> Tensor:
+        """The rows of a batch in its stream: (N,) int64."""
         if batch not in self.rows:
             name = f"{self.batch_prefix}/{batch.name}/indices"
             population = len(self.stream(batch))
@@ -166,29 +172,33 @@ class NodeValues:
         return self.rows[batch]
 
     def images(self, batch: Batch) -> Tensor:
+        """The preprocessed samples of a batch: (N, …)."""
         x = self.stream(batch).x[self.indices(batch)]
         return self.context.preprocess(x)
 
     def labels(self, batch: Batch) -> Tensor:
+        """The labels of a batch: (N,) int64."""
         y = self.stream(batch).y
         assert y is not None, f"the stream {batch.stream!r} has no labels"
         return y[self.indices(batch)]
 
     def parameter(self, role: str, name: str) -> Tensor:
+        """A parameter of a role's network."""
         return self.state.roles[role].get_parameter(name)
 
     def xi(self, role: str) -> float:
+        """The length ξ of VAT's first step for a role."""
         return self.context.xi[role]
 
 
 @contextmanager
-def statistics_kept(module: nn.Module, update: bool) -> Iterator[None]:
-    """For a network whose normalisation layers know nothing of passes: unwanted statistics go into copies.
+def statistics_unchanged(module: nn.Module) -> Iterator[None]:
+    """Leave the running statistics of a network as they are, for normalisation layers that know nothing of passes.
 
-    Copying old values back would not do: autograd refuses a buffer that changed after the pass that used it.
+    Copies of the buffers are updated instead. To copy the old values back afterwards would not work: autograd refuses
+    a buffer that has changed since the pass that used it.
     """
-    layers = () if update else module.modules()
-    own = [(layer, name, buffer) for layer in layers for name, buffer in layer._buffers.items()]
+    own = [(layer, name, buffer) for layer in module.modules() for name, buffer in layer._buffers.items()]
     for layer, name, buffer in own:
         layer._buffers[name] = None if buffer is None else buffer.clone()
     try:
@@ -199,8 +209,8 @@ def statistics_kept(module: nn.Module, update: bool) -> Iterator[None]:
 
 
 @contextmanager
-def frozen(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """No gradient to the parameters of these modules: for a single pass, the input's gradient alone costs half."""
+def without_gradients(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Compute no gradients for the parameters of these modules; the gradient of the input alone costs half."""
     wanted = [p for module in modules for p in module.parameters() if p.requires_grad]
     for p in wanted:
         p.requires_grad_(False)

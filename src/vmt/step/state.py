@@ -1,4 +1,4 @@
-"""Everything that training changes: networks, optimiser moments, the step counter."""
+"""Everything that training changes: the networks, the optimiser moments and the step counter."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ NetworkFactory = Callable[[], Staged]
 
 
 class State:
-    """The networks by role, the optimisers by update and role, and the number of steps done."""
+    """The networks by role, the optimisers by update and role, and the number of steps that are done, () int64."""
 
     def __init__(self, roles: dict[str, Staged], optimisers: dict[str, AdamState], step: Tensor) -> None:
         self.roles = roles
@@ -27,11 +27,11 @@ class State:
         self.step = step
 
     def parameters(self, roles: tuple[str, ...]) -> list[Tensor]:
-        """What an update optimises: all weights of its roles but those that a user's module keeps frozen."""
+        """The weights of these roles that an update may change, without those that require no gradient."""
         return [p for name in roles for p in self.roles[name].parameters() if p.requires_grad]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor by name, each once: a buffer that two roles share is listed with the first."""
+        """Every tensor by name. A buffer that two roles share is listed once, with the first role."""
         named: dict[str, Tensor] = {"step": self.step}
         for role, module in self.roles.items():
             named |= {f"roles/{role}/{name}": tensor for name, tensor in module.state_dict(keep_vars=True).items()}
@@ -44,13 +44,13 @@ class State:
 
     @torch.no_grad()
     def restore_(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy values in place, so that captured graphs and shared buffers stay valid."""
+        """Copy saved values in place, so that captured graphs and shared buffers stay valid."""
         own = self.tensors()
         alike = {name for name in own.keys() & tensors.keys() if own[name].shape == tensors[name].shape}
-        if strange := sorted((own.keys() | tensors.keys()) - alike):
+        if different := sorted((own.keys() | tensors.keys()) - alike):
             raise InputError(
-                f"the saved state is of another network or method than this run's: they differ in {strange[0]!r} "
-                f"({len(strange)} of {len(own)} tensors); go on with what it was saved from."
+                f"the saved state is from another network or method than this run: they differ in {different[0]!r} "
+                f"({len(different)} of {len(own)} tensors). Resume with the method and network of the saved run."
             )
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
@@ -59,7 +59,10 @@ class State:
 def build_state(
     method: Method, network: NetworkFactory, shape: tuple[int, ...], seed: int, device: torch.device
 ) -> State:
-    """Fresh networks for every role, initialised from the seed and the role's name alone."""
+    """New networks for every role, initialised from the seed and the name of the role alone.
+
+    ``shape`` is that of one sample, (C, H, W) or (F,).
+    """
     roles: dict[str, Staged] = {}
     for name, role in method.roles.items():
         with seeded(key(seed, f"initialise/{name}") >> 1, device):
@@ -81,7 +84,7 @@ def build_state(
 
 @contextmanager
 def seeded(value: int, device: torch.device) -> Iterator[None]:
-    """The generators that weights may be drawn from, seeded inside and as they were afterwards."""
+    """Seed the generators from which weights are drawn, and put them back afterwards."""
     own = [device] if device.type == "cuda" else []
     with torch.cuda.device(device) if own else nullcontext(), torch.random.fork_rng(own):
         seed_generators(value, device)
@@ -89,19 +92,19 @@ def seeded(value: int, device: torch.device) -> Iterator[None]:
 
 
 def fresh_optimisers(method: Method, state: State) -> dict[str, AdamState]:
-    """One per update and role. A later phase whose update has the name of an earlier one goes on with its moments."""
+    """One optimiser per update and role. Updates of the same name in two phases share it, with its moments."""
     named = {f"{update.name}/{role}": role for update in method.updates() for role in update.optimises}
     for role in named.values():
         if not state.parameters((role,)):
             raise InputError(
-                f"method {method.name!r} optimises the role {role!r}, which has no weights that may change: let some "
-                "of them require a gradient."
+                f"the method {method.name!r} optimises the role {role!r}, but none of its weights requires a "
+                "gradient: set requires_grad on some of them."
             )
     return {name: AdamState(state.parameters((role,))) for name, role in named.items()}
 
 
 def share_buffers(of: nn.Module, into: nn.Module) -> None:
-    """Make ``into`` use the very buffers of ``of``."""
+    """Make ``into`` use the same buffers as ``of``."""
     for theirs, ours in zip(of.modules(), into.modules(), strict=True):
         ours._buffers.update(theirs._buffers)
 
@@ -116,7 +119,7 @@ def predictor_of(method: Method, state: State) -> Staged:
 
 @torch.no_grad()
 def features_of(module: Staged, shape: tuple[int, ...], tap: str) -> int:
-    """How many values a network produces at a tap for one sample."""
+    """The number of values that a network produces at a tap for one sample."""
     device = next(module.parameters()).device
     with evaluating(module):
         taps: dict[str, Tensor] = module(torch.zeros(2, *shape, device=device), exit=tap)
