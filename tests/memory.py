@@ -1,6 +1,6 @@
-"""What Triton kernels may touch: the tensors that they are given, and nothing beyond. For Triton's interpreter.
+"""Check in Triton's interpreter that kernels access only the tensors that they are given.
 
-On a GPU a kernel that reads or writes a little beyond a tensor mostly goes unnoticed, for the memory there is mapped.
+On a GPU, a kernel that reads or writes a little beyond a tensor mostly goes unnoticed, because that memory is mapped.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-# Between any two tensors, so that what lies beyond one of them is not another one. Mapped, but for the tensor never
-# touched, so that it costs address space alone.
+# The bytes between any two tensors, so that no tensor lies just beyond another. The gap is never touched, so that it
+# takes address space but no memory.
 GAP = 1 << 26
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The bytes of one argument, from the first of its values to the last; ``of`` says which argument."""
+    """The bytes of the argument ``of``, from its first value to its last."""
 
     of: str
     first: int
@@ -29,7 +29,7 @@ class Extent:
 
 @dataclass
 class Seen:
-    """What was checked: kernels by name with the number of their launches, and accesses one by one."""
+    """What was checked: the number of launches of each kernel, and of accesses."""
 
     launches: dict[str, int] = field(default_factory=dict)
     accesses: int = 0
@@ -44,7 +44,7 @@ class Launch:
         self.extents: list[Extent] = []
 
     def moved(self, of: str, argument: Any) -> Any:
-        """An argument with its tensors where nothing else is near."""
+        """An argument whose tensors are copied to where nothing else is near."""
         if isinstance(argument, tuple):
             return tuple(self.moved(f"{of}[{i}]", each) for i, each in enumerate(argument))
         if not isinstance(argument, Tensor):
@@ -58,7 +58,7 @@ class Launch:
         return copy
 
     def check(self, what: str, addresses: np.ndarray, size: int) -> None:
-        """Raises unless each value of ``size`` bytes is inside a tensor."""
+        """Raise an error unless each value of ``size`` bytes is inside a tensor."""
         inside = np.zeros(addresses.shape, dtype=bool)
         for extent in self.extents:
             inside |= (addresses >= extent.first) & (addresses + np.uint64(size) <= extent.end)
@@ -71,7 +71,7 @@ class Launch:
 
 
 def far_copy(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Of as many bytes, amid a gap."""
+    """A copy in the middle of a gap."""
     n = storage.nbytes()
     if n == 0:
         return storage
@@ -93,8 +93,10 @@ def extent(tensor: Tensor) -> tuple[int, int]:
 
 @contextmanager
 def nothing_beyond() -> Iterator[Seen]:
-    """Within this context a kernel that reads or writes beyond its tensors fails, and memory that was never written is
-    NaN (or, of integers, the largest there is)."""
+    """Inside, a kernel that reads or writes beyond its tensors fails, and uninitialised memory is NaN.
+
+    Uninitialised integers are the largest number.
+    """
     from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorHandle
 
     seen = Seen()
@@ -108,7 +110,7 @@ def nothing_beyond() -> Iterator[Seen]:
         return by_place, {name: launch.moved(name, each) for name, each in named.items()}
 
     def checked(what: str, method: str, at: int, mask: int | None) -> None:
-        """Addresses are argument ``at`` of a method, and argument ``mask`` says which of them count."""
+        """Check a method of the interpreter: its argument ``at`` has addresses, and ``mask`` selects from them."""
         plain = getattr(InterpreterBuilder, method)
 
         def access(builder: InterpreterBuilder, *args: Any, **named: Any) -> Any:
@@ -135,7 +137,7 @@ def nothing_beyond() -> Iterator[Seen]:
 
 @contextmanager
 def uninitialised_is_nan() -> Iterator[None]:
-    """What torch.empty and its like give."""
+    """``torch.empty`` and the like give NaN inside."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     fills = torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)

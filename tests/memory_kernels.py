@@ -1,4 +1,4 @@
-"""A kernel that reads and writes where it is told to."""
+"""A kernel that can be made to read and write beyond its tensors."""
 
 # mypy: ignore-errors
 import triton

@@ -1,4 +1,4 @@
-"""What happens where CUDA or a compiler refuses: training goes on, and from where it was."""
+"""Where capturing or compiling fails, training continues without, from the state that it had."""
 
 import ctypes
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from vmt.engine.engine import Engine, captured_graph, compiled, eager
 from vmt.kernels.launch import kernels_run
 
 
-class Looking(nn.Module):
-    """Waits for the device, which a capture forbids."""
+class DependsOnValues(nn.Module):
+    """Waits for the device, which a capture does not allow."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x if float(x.detach().mean()) > 0 else -x
@@ -22,25 +22,25 @@ class Looking(nn.Module):
 
 @pytest.mark.gpu
 def test_step_that_cannot_be_captured_runs_as_it_is_written() -> None:
-    """With dropout and noise, whose generator the failed capture had in its hands."""
+    """With dropout and noise, whose generator the failed capture has used."""
     said: list[str] = []
     results = []
     for prepare in (eager(""), captured_graph("", said.append, compile=False)):
         work = workload((16, 16, 16), False, torch.device("cuda"), batch_size=16, samples=500, side=16)
         for role in ("classifier", "ema"):
-            work.state.roles[role].stages["hidden"].append(Looking())
+            work.state.roles[role].stages["hidden"].append(DependsOnValues())
         stream = torch.cuda.current_stream()
         engine = Engine("", "", prepare, work.state, work.context, work.seed)
         engine.run(work.method.phases[0], 0, 2, 0)
         assert engine.name == "eager"
         assert torch.cuda.current_stream() == stream
         results.append(engine.metrics())
-    assert "could not be captured" in said[-1]
+    assert "captured" in said[-1]
     for name, value in results[0].items():
         torch.testing.assert_close(results[1][name], value, rtol=1e-2, atol=1e-3, msg=lambda m, at=name: f"{at}: {m}")
 
 
-def test_step_that_compiles_but_does_not_run_runs_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_compiles_but_fails_runs_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     from vmt.engine import compile as whole_step
 
     def failing(graph: object, tensors: list[Tensor]) -> Callable[..., None]:
@@ -58,25 +58,25 @@ def test_step_that_compiles_but_does_not_run_runs_as_it_is_written(monkeypatch: 
         engine.run(work.method.phases[0], 0, 1, 0)
         assert engine.name == "eager"
         results.append(work.state.tensors())
-    assert "could not be compiled: expected size 3==3" in said[-1]
+    assert "expected size 3==3" in said[-1]
     for name, tensor in results[0].items():
         assert torch.equal(tensor, results[1][name]), name
 
 
-def test_triton_that_cannot_build_a_kernel_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vmt.kernels import triton_kernels as draw_kernels
+def test_without_triton_kernels_if_it_cannot_build_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vmt.kernels import triton_kernels
 
     class Kernel:
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
             raise RuntimeError("Failed to find C compiler.")
 
-    monkeypatch.setattr(draw_kernels, "random_bits", Kernel())
-    with pytest.warns(UserWarning, match="PyTorch's own are used, which are slower: Failed to find C compiler"):
+    monkeypatch.setattr(triton_kernels, "random_bits", Kernel())
+    with pytest.warns(UserWarning, match=r"cpu.*Failed to find C compiler"):
         assert not kernels_run.__wrapped__("cpu")
 
 
 class RefusingDriver:
-    """Adds nodes, but after the first edge no more."""
+    """Adds nodes, but only one edge."""
 
     def __init__(self) -> None:
         self.edges = 0
@@ -103,8 +103,8 @@ class RefusingDriver:
         return 0
 
 
-def test_memset_stays_where_its_kernel_cannot_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that not all who read the memory wait for must not stay."""
+def test_memset_stays_if_a_kernel_cannot_replace_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel must not stay if not every node that uses the memory waits for it."""
     monkeypatch.setattr(memsets, "clearing_kernel", lambda _: (1, 128, 512))
     driver, node, cleared = RefusingDriver(), ctypes.c_void_p(5), memsets.MemsetNode(4096, 0, 0, 4, 16, 1)
     with pytest.raises(RuntimeError, match="801"):

@@ -18,7 +18,7 @@ from vmt.step.iteration import step
 
 
 def graph_of(work: Workload, sums: MetricSums) -> tuple[GraphModule, list[Tensor]]:
-    """What is compiled of the first phase, and its arguments."""
+    """The graph of the first phase that is compiled, and its arguments."""
     phase, context = constants_as_tensors(work.method.phases[0], work.context, CPU)
     with rolled_back(work.state), normalised_together():
         sums.add_(step(phase, work.state, context))
@@ -29,10 +29,10 @@ def graph_of(work: Workload, sums: MetricSums) -> tuple[GraphModule, list[Tensor
 
 
 def test_one_graph_serves_every_seed_weight_and_learning_rate() -> None:
-    """And VMT with DIRT-T to follow as well as without: it is compiled once, and whoever tries others does not wait."""
+    """VMT's graph is the same with DIRT-T after it and without."""
 
     def operations(work: Workload) -> list[tuple[str, object]]:
-        """Of its graph, whatever it calls them."""
+        """The operations of its graph, without the names of its nodes."""
         nodes = list(graph_of(work, MetricSums())[0].graph.nodes)
         number = {node: i for i, node in enumerate(nodes)}
         return [

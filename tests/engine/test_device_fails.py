@@ -1,5 +1,7 @@
-"""A GPU that has no memory left, or that fails: one sentence, and what was saved stays. A network of the user's raises
-here what torch raises there."""
+"""A GPU that is out of memory or fails: the run ends with a clear message and can be resumed.
+
+Here, a user's network raises the errors that torch raises on a GPU.
+"""
 
 from dataclasses import astuple
 from pathlib import Path
@@ -37,32 +39,20 @@ BROKEN = "CUDA error: an illegal memory access was encountered\nSearch for it in
 
 
 @pytest.mark.parametrize(
-    ("raises", "says", "sentence"),
+    ("raises", "says", "reason"),
     [
-        pytest.param(
-            "OutOfMemoryError",
-            FULL,
-            "vmt: the GPU has too little memory (CUDA out of memory): take a smaller batch size or network, end other "
-            "programs that use it, or choose another device; run goes on from its newest checkpoint with --resume run.",
-            id="full",
-        ),
-        pytest.param(
-            "AcceleratorError",
-            BROKEN,
-            "vmt: the GPU has failed (CUDA error: an illegal memory access was encountered): the same command may work "
-            "in a new process; run goes on from its newest checkpoint with --resume run.",
-            id="broken",
-        ),
+        pytest.param("OutOfMemoryError", FULL, "CUDA out of memory", id="full"),
+        pytest.param("AcceleratorError", BROKEN, "illegal memory access", id="broken"),
     ],
 )
-def test_a_run_whose_gpu_gives_up_says_how_to_go_on(
+def test_a_run_whose_gpu_fails_says_how_to_resume_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     own_modules: None,
     raises: str,
     says: str,
-    sentence: str,
+    reason: str,
 ) -> None:
     (tmp_path / "mine.py").write_text(NET)
     monkeypatch.chdir(tmp_path)
@@ -71,29 +61,32 @@ def test_a_run_whose_gpu_gives_up_says_how_to_go_on(
     length = ["--iterations", "30", "--checkpoint-every", "5", "--evaluate-every", "100", "--engine", "eager"]
     asked = ["digits", "--method", "source_only", "--net", "mine:Net", "--out", "run", "--device", "cpu", *length]
     assert main(["train", *asked]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == sentence
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert reason in message
+    assert "--resume run" in message
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
     monkeypatch.setenv("CALLS", "1000000")
     assert main(["train", "--resume", "run", "--net", "mine:Net"]) == 0
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_other_errors_of_torch_are_not_taken_for_the_gpu() -> None:
+def test_other_errors_of_torch_are_not_errors_of_the_gpu() -> None:
     assert message_of_gpu_error(RuntimeError("shapes do not match")) is None
     assert message_of_gpu_error(torch.OutOfMemoryError()) is not None
 
 
 class ShortOfMemory(Progress):
-    """For the first of two runs."""
+    """The first of two runs is out of memory."""
 
     def advance(self, steps: int) -> None:
         if "_0 " in self.label:
             raise torch.OutOfMemoryError(FULL)
 
 
-def test_a_run_that_needs_too_much_memory_holds_up_no_other(tmp_path: Path) -> None:
+def test_a_run_out_of_memory_does_not_stop_the_next_one(tmp_path: Path) -> None:
     queue = jobs_for([cell("Source-Only", "source_only", 2)])
     workspace = Workspace(str(official_files(tmp_path)), tmp_path / "results", tmp_path / "runs")
     done, missing, problems = astuple(run_queue(queue, workspace, None, OVERRIDES, print, ShortOfMemory))
     assert (done, missing, len(problems)) == (1, 1, 1)
-    assert problems[0].startswith(f"{queue[0]}: the GPU has too little memory (CUDA out of memory): take a smaller")
+    assert problems[0].startswith(f"{queue[0]}: ")
+    assert "CUDA out of memory" in problems[0]

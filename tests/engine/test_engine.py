@@ -95,7 +95,7 @@ def test_a_rolled_back_step_leaves_no_trace() -> None:
 
 def test_a_step_that_cannot_be_prepared_runs_eagerly_and_says_why() -> None:
     def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
-        raise RuntimeError("this module looks at its values\nand more")
+        raise RuntimeError("this module depends on its values\nand more")
 
     said: list[str] = []
     work = small()
@@ -104,29 +104,29 @@ def test_a_step_that_cannot_be_prepared_runs_eagerly_and_says_why() -> None:
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
     assert "captured" in engine.why
-    assert "this module looks at its values" in engine.why
+    assert "this module depends on its values" in engine.why
     assert said == [engine.why]
     assert int(work.state.step) == 1
 
 
-class Looking(nn.Module):
+class DependsOnValues(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x if float(x.mean()) > 0 else -x
 
 
-def test_module_that_looks_at_values_is_not_compiled_but_runs() -> None:
+def test_module_that_depends_on_values_is_not_compiled_but_runs() -> None:
     work = small()
     for role in ("classifier", "ema"):
-        work.state.roles[role].stages["hidden"].append(Looking())
+        work.state.roles[role].stages["hidden"].append(DependsOnValues())
     before = tensors(work)
     said: list[str] = []
     engine = make_engine("compiled", work.state, work.context, 0, say=said.append)
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
-    assert "could not be compiled" in engine.why
+    assert "compiled" in engine.why
     reference = small()
     for role in ("classifier", "ema"):
-        reference.state.roles[role].stages["hidden"].append(Looking())
+        reference.state.roles[role].stages["hidden"].append(DependsOnValues())
     for name, tensor in tensors(reference).items():
         assert torch.equal(tensor, before[name])
     reference.engine("eager").run(reference.method.phases[0], 0, 1, 0)
@@ -162,7 +162,7 @@ def test_auto_is_eager_on_a_cpu() -> None:
     work = small()
     engine = make_engine("auto", work.state, work.context, 0, iterations=100_000)
     assert engine.name == "eager"
-    assert "cpu" in engine.why
+    assert "CPU" in engine.why
 
 
 @pytest.mark.parametrize("has", [True, False])

@@ -1,4 +1,4 @@
-"""Engines on a CUDA device: the captured, the compiled and the plain step do the same.
+"""Engines on a CUDA device: the captured, the compiled and the plain step compute the same.
 
 python -m pytest -m gpu tests/engine/test_engine_gpu.py
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor
 import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.utils import counters
@@ -75,9 +76,11 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
 @pytest.mark.parametrize(("batch_size", "side"), [(4, 8), (16, 16)])
 @pytest.mark.usefixtures("exact")
 def test_compiled_stays_close_to_eager_in_single_precision(batch_size: int, side: int, eps: float) -> None:
-    """Losses and weights after a step and after twenty; weights with a large ε. With the usual one Adam makes a whole
-    step of a gradient that is nothing but rounding: with convolutions that round otherwise, the eager step itself is up
-    to 1.5e-4 away after one step."""
+    """Losses and weights after one step and after twenty; weights are compared with a large ε.
+
+    With the usual ε, Adam turns a gradient that is only a rounding error into a whole step: with convolutions that
+    round differently, the eager step itself is up to 1.5e-4 away after one step.
+    """
     method = methods.vmt(lambda_t=0.06, optimiser=Adam(eps=eps))
     found = []
     with torch._inductor.config.patch(fallback_random=True):
@@ -109,12 +112,12 @@ def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
 
 
 def losses_in(metrics: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Without shares of samples: where two classes are nearly as likely, rounding decides."""
+    """Without shares of samples, which rounding can change where two classes are nearly equally likely."""
     return {name: value for name, value in metrics.items() if "share" not in name and "accuracy" not in name}
 
 
 def losses_step_by_step(method: Method, prepare: Prepare, samples: int = 2_000) -> tuple[str, list[dict[str, Tensor]]]:
-    """The engine's name and the losses that it logs at each of three steps of the last phase."""
+    """The name of the engine, and the losses of each of three steps of the last phase."""
     work = small(method=method, samples=samples)
     run = engine(work, prepare)
     seen = []
@@ -127,9 +130,11 @@ def losses_step_by_step(method: Method, prepare: Prepare, samples: int = 2_000) 
 @pytest.mark.parametrize("name", [*methods.METHODS, "dirt_t"])
 @pytest.mark.usefixtures("exact")
 def test_every_method_compiled_follows_eager_step_by_step(name: str) -> None:
-    """From grey images to coloured ones. Three steps, each with a batch of its own: what the step before has left in
-    memory must not pass for right. Small ones: where an activation is next to zero, rounding decides on its gradient,
-    and Adam makes much of little."""
+    """From grey images to coloured ones, in three steps, each with another batch.
+
+    So what the step before has left in memory cannot look right. The steps are small, because rounding decides on the
+    gradient of an activation next to zero, and Adam amplifies it.
+    """
     adam = Adam(lr=1e-4)
     method = methods.dirt_t(methods.vmt(optimiser=adam)) if name == "dirt_t" else methods.METHODS[name](optimiser=adam)
     with torch._inductor.config.patch(fallback_random=True):
@@ -138,15 +143,17 @@ def test_every_method_compiled_follows_eager_step_by_step(name: str) -> None:
     assert how == "captured (compiled)"
     for i in range(3):
         torch.testing.assert_close(found[i], wanted[i], rtol=1e-3, atol=1e-3)
-    for before, after in pairwise(wanted):  # steps that can be told apart
+    for before, after in pairwise(wanted):  # the steps are different
         assert max(float((after[metric] - before[metric]).abs()) for metric in after) > 2e-2
 
 
 @pytest.mark.parametrize("phase", [0, 1])
 @pytest.mark.parametrize("compile", [False, True])
-def test_gradients_in_bfloat16_point_where_those_in_single_precision_do(phase: int, compile: bool) -> None:
-    """Of a whole iteration with the paper's network: all kernels together, as only a bfloat16 network uses them.
-    Dropout and noise are the same in both; on a CPU the cosines are 0.999, 0.98 and, for DIRT-T, 0.97."""
+def test_gradients_in_bfloat16_have_the_direction_of_those_in_single_precision(phase: int, compile: bool) -> None:
+    """The gradients of a whole iteration with the paper's network, which uses all kernels only in bfloat16.
+
+    Dropout and noise are the same in both. On a CPU the cosines are 0.999, 0.98 and, for DIRT-T, 0.97.
+    """
     found = []
     for bfloat16 in (False, True):
         work = workload("small", bfloat16, CUDA, batch_size=32, samples=500)
@@ -179,7 +186,7 @@ def test_preparing_leaves_no_trace(compile: bool) -> None:
     assert prepared.sums.means() == {}
 
 
-def test_replays_draw_anew() -> None:
+def test_replays_draw_new_numbers() -> None:
     work = small()
     drawn: dict[str, Tensor] = {}
 
@@ -208,7 +215,7 @@ def test_replays_draw_anew() -> None:
 
 
 def test_captured_step_keeps_what_it_was_made_from() -> None:
-    """Its kernels and tables, which the graph goes on using."""
+    """The graph keeps using its kernels and tables."""
     work = small()
 
     def advance() -> None:
@@ -224,7 +231,7 @@ def test_captured_step_keeps_what_it_was_made_from() -> None:
 
 
 @pytest.mark.usefixtures("exact")
-def test_other_settings_are_not_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_settings_are_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     other = methods.vmt(lambda_d=0.03, lambda_s=0.5, lambda_t=0.02, optimiser=Adam(lr=1e-4))
     counters.clear()

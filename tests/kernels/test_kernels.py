@@ -1,4 +1,4 @@
-"""The Triton kernels against PyTorch: on a CUDA device where there is one, else in Triton's interpreter on a CPU.
+"""The Triton kernels compared with PyTorch: on a CUDA device if there is one, else in Triton's interpreter on a CPU.
 
 python -m pytest -m gpu tests/kernels/test_kernels.py
 """
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vmt.kernels import convolution as stem
+from vmt.kernels import convolution
 from vmt.kernels.convolution import by_weights
 from vmt.kernels.forward_call import call
 from vmt.kernels.instance_norm import NormaliseImages
@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(not have_triton(), reason="Triton is not installed"),
     *([pytest.mark.gpu] if GPU else []),
 ]
-# Triton's interpreter cuts bfloat16 off where a GPU rounds to the nearest.
+# Triton's interpreter truncates bfloat16 where a GPU rounds to the nearest.
 ROUNDING = 1 if GPU else 2
 
 
@@ -64,8 +64,10 @@ def products_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def images(n: int, channels: int, side: int, layout: str = "channels_last", mean: float = 0, std: float = 1) -> Tensor:
-    """Contiguous, channels_last, or grey ones tiled to several channels, which share memory; of bfloat16's values. Two
-    columns more than rows, so that one cannot pass for the other."""
+    """Images with values of bfloat16: contiguous, channels_last, or grey ones tiled to channels that share memory.
+
+    They have two more columns than rows, so that the two cannot be confused.
+    """
     x = mean + std * torch.randn(n, 1 if layout == "tiled" else channels, side, side + 2, device=DEVICE)
     x = x.bfloat16().float()
     if layout == "tiled":
@@ -92,8 +94,8 @@ def all_close(ours: Sequence[Tensor], theirs: Sequence[Tensor], tolerance: float
 # Norm, activation, pool, dropout, noise.
 
 
-# One group and several, sizes that tiles do not divide, sums in one part, in a few, and in so many that two stages add
-# them up.
+# One group and several, sizes that are not multiples of tiles, and sums in one part, in a few, and in so many that they
+# are added up in two stages.
 SHAPES = sizes(
     [(1, 64, 64, 32), (4, 64, 64, 32), (2, 5, 96, 6), (3, 64, 192, 8)], [(1, 3, 16, 4), (2, 5, 96, 6), (3, 2, 16, 18)]
 )
@@ -122,7 +124,7 @@ def test_norm_and_what_follows_it(groups: int, each: int, channels: int, side: i
 
 @pytest.mark.parametrize("pool", [False, True])
 @pytest.mark.parametrize(("n", "channels", "side"), sizes([(8, 64, 16)], [(6, 32, 8)]))
-def test_dropout_is_the_same_both_ways(n: int, channels: int, side: int, pool: bool) -> None:
+def test_dropout_has_the_same_mask_forward_and_backward(n: int, channels: int, side: int, pool: bool) -> None:
     x = images(n, channels, side).requires_grad_()
     weight, bias = torch.ones(channels, device=DEVICE), torch.full((channels,), 5.0, device=DEVICE)
     y, _, _ = NormaliseActivate.apply(x, weight, bias, 2, 1e-3, After(slope=1.0, pool=pool, dropout=0.25))
@@ -155,7 +157,7 @@ def test_noise_is_standard_normal(n: int) -> None:
 
 @pytest.mark.parametrize("side", [8, 7])
 def test_the_end_of_a_block(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Max-pool leaves out the last row and column of an odd map; the norm's statistics do not."""
+    """The max-pool leaves out the last row and column of an odd map, but the norm's statistics include them."""
     monkeypatch.setattr(norm, "fusable", lambda *_: True)
     stage = Stage(ConvBlock(3, 16), nn.MaxPool2d(2), Dropout(0.0), GaussianNoise(0.0)).to(DEVICE)
     layers = nn.Sequential(*stage)
@@ -199,14 +201,14 @@ def test_first_convolution(
     n: int, inputs: int, outputs: int, side: int, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not GPU:
-        monkeypatch.setattr(stem, "PROGRAMS", 2)  # so that each has several tiles to add up
+        monkeypatch.setattr(convolution, "PROGRAMS", 2)  # so that each has several tiles to add up
     x = images(n, inputs, side, layout).requires_grad_()
     weight = torch.randn(outputs, inputs, 3, 3, device=DEVICE).bfloat16().float()
     weight = weight.contiguous(memory_format=torch.channels_last).requires_grad_()
     wanted = in_double(x, weight)
     theirs = F.conv2d(wanted[0], wanted[1], padding=1)
     gradient = torch.randn_like(theirs).bfloat16()
-    ours = stem.Stem.apply(x, weight)
+    ours = convolution.Stem.apply(x, weight)
     close(ours, theirs, 3e-3 * ROUNDING)
     found = torch.autograd.grad(ours, [x, weight], gradient)
     all_close(found, torch.autograd.grad(theirs, wanted, gradient.double()), 6e-3 * ROUNDING)
@@ -224,7 +226,7 @@ def test_first_convolution(
 def test_gradients_by_the_weights(
     inputs: int, outputs: int, side: int, counts: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    """Of convolutions with different numbers of images in one launch."""
+    """Convolutions with different numbers of images in one launch."""
     xs, dys = ([images(n, channels, side).to(dtype) for n in counts] for channels in (inputs, outputs))
     weight = torch.zeros(outputs, inputs, 3, 3, device=DEVICE, dtype=torch.float64, requires_grad=True)
     for x, dy, found in zip(xs, dys, by_weights(dys, xs), strict=True):
@@ -232,7 +234,7 @@ def test_gradients_by_the_weights(
         close(found.permute(0, 3, 1, 2), wanted)
 
 
-# Random bits, zeros.
+# Random bits and zeros.
 
 
 @pytest.mark.parametrize("frozen", [False, True])

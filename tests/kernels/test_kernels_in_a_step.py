@@ -1,5 +1,5 @@
-"""Whole steps through the Triton kernels, in Triton's interpreter on a CPU, against the plain step; and what they leave
-to PyTorch. Where there is a GPU, tests/engine/test_engine_gpu.py runs larger ones."""
+"""Whole steps with the Triton kernels, in Triton's interpreter on a CPU, compared with the plain step; and what the
+kernels leave to PyTorch. tests/engine/test_engine_gpu.py runs larger steps on a GPU."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,8 +41,11 @@ VMT = methods.vmt(lambda_t=0.06)
 
 @contextmanager
 def as_on_cuda() -> Iterator[None]:
-    """Tensors pass for those of a CUDA device wherever the package asks. The interpreter keeps bfloat16 as 16-bit
-    integers: it cuts off where a GPU rounds, and would multiply matrices as integers."""
+    """Tensors claim to be on a CUDA device.
+
+    Triton's interpreter stores bfloat16 as 16-bit integers: it truncates where a GPU rounds, and would multiply
+    matrices as integers. Both are corrected here.
+    """
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
@@ -69,7 +72,7 @@ def as_on_cuda() -> Iterator[None]:
 
 
 class Work:
-    """A tiny task from grey images to coloured ones; every weight, bias and statistic away from its first value."""
+    """A tiny task from grey images to coloured ones. Weights, biases and statistics are not the initial ones."""
 
     def __init__(
         self, method: Method, side: tuple[int, int], batch: tuple[int, int], bfloat16: bool, **of_network: object
@@ -109,12 +112,12 @@ class Work:
 
 
 def figures(metrics: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Without the shares and accuracies, which a rounding error can turn."""
+    """Without shares and accuracies, which a rounding error can change."""
     return {name: value for name, value in metrics.items() if "share" not in name and "accuracy" not in name}
 
 
 def step_both(plain: Work, ours: Work, rtol: float, atol: float) -> None:
-    """One step of each, the second through the kernels: what they log is the same."""
+    """Do one step of each, the second with the kernels, and compare what they log."""
     wanted = figures(plain.step())
     with as_on_cuda():
         found = figures(ours.step())
@@ -122,7 +125,7 @@ def step_both(plain: Work, ours: Work, rtol: float, atol: float) -> None:
         torch.testing.assert_close(found[metric], value, rtol=rtol, atol=atol, msg=lambda m, at=metric: f"{at}: {m}")
 
 
-# Passes of one size and of several, maps that pooling divides and that it does not, every kind of pass.
+# Passes of one size and of several, maps of even and odd sizes, and every kind of pass.
 STEPS = {
     "vmt": lambda bfloat16: Work(VMT, (8, 8), (3, 3), bfloat16, instance_norm=True),
     "dann": lambda bfloat16: Work(methods.dann(), (7, 10), (5, 3), bfloat16, instance_norm=True),
@@ -135,7 +138,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", ["vmt", "dann", "source_only"])
 @pytest.mark.usefixtures("one_thread")
-def test_step_through_the_kernels_is_the_step(name: str) -> None:
+def test_step_with_the_kernels_is_the_step(name: str) -> None:
     plain, ours = STEPS[name](False), STEPS[name](False)
     step_both(plain, ours, rtol=2e-4, atol=2e-5)
     for kind in ("/m.", "running"):
@@ -147,8 +150,8 @@ def test_step_through_the_kernels_is_the_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dirt_t", "source_only"])
 @pytest.mark.usefixtures("one_thread")
-def test_bfloat16_step_through_the_kernels_goes_the_same_way(name: str) -> None:
-    """As the plain step in single precision: nearly as well as the plain one in bfloat16 does."""
+def test_bfloat16_step_with_the_kernels_has_the_same_direction(name: str) -> None:
+    """Compared with the plain step in single precision, nearly as close as the plain step in bfloat16."""
     single, ours = STEPS[name](False), STEPS[name](True)
     step_both(single, ours, rtol=0.1, atol=0.02)
     for kind, cosine, length in (("classifier/classifier/m.", 0.98, 0.08), ("running", 0.999, 0.02)):
@@ -158,13 +161,13 @@ def test_bfloat16_step_through_the_kernels_goes_the_same_way(name: str) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_traced_step_does_the_same_with_joined_weight_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the two convolutions of a block that are alike, in one launch."""
+def test_traced_step_does_the_same_with_fused_weight_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of two equal convolutions of a block take one launch."""
     for kernels, condition in ((norm, "fusable"), (norm, "serves_images"), (layers, "serves_stem")):
-        monkeypatch.setattr(kernels, condition, lambda *_: False)  # this is not about those
+        monkeypatch.setattr(kernels, condition, lambda *_: False)  # these kernels are not tested here
     work = Work(methods.source_only(), (4, 4), (4, 4), bfloat16=True, depth=2)
     with rolled_back(work.state):
-        work.step()  # tables that are made on first use must exist before the tracer looks
+        work.step()  # tables that are made on first use must exist before the step is traced
     reachable = reached(work.state, work.context, MetricSums())
     results = []
     with as_on_cuda():
@@ -192,7 +195,7 @@ def of_size(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def test_more_than_a_launch_can_take_is_left_to_pytorch() -> None:
-    """Kernels count values in 32 bits, and a grid has 65,535 tiles of 64 pixels of one pass."""
+    """Kernels count values in 32 bits, and a grid has at most 65,535 tiles of 64 pixels of one pass."""
     with as_on_cuda(), torch.autocast("cpu", torch.bfloat16):
         assert fusable(of_size(4 * 4095, 64, 32, 32), 64, (4095,) * 4)
         assert not fusable(of_size(4096, 64, 32, 32), 64, (4096,))
@@ -233,7 +236,7 @@ def test_everything_can_be_dropped() -> None:
 
 
 def test_outside_of_a_step_the_generator_decides_what_is_dropped() -> None:
-    """A second call draws nothing that was left over from the first."""
+    """A second call does not use seeds that the first has left over."""
     network, x = end_of_block(dropout=0.5), torch.randn(2, 3, 4, 4)
     seen = []
     with as_on_cuda():
@@ -245,7 +248,7 @@ def test_outside_of_a_step_the_generator_decides_what_is_dropped() -> None:
 
 
 def test_a_layer_used_twice_moves_its_statistics_twice() -> None:
-    """As a compiler sees it, which reads all tensors of one operation before it writes any."""
+    """Also for a compiler, which reads all tensors of one operation before it writes any."""
 
     def moved(mean: Tensor, var: Tensor) -> Tensor:
         uses = [BatchStatistics(torch.full((1, 1), value), torch.ones(1, 1), mean, var, 0.5) for value in (2.0, 8.0)]

@@ -1,5 +1,5 @@
-"""Our Triton kernels touch the tensors that they are given and nothing beyond, read nothing that nobody has written,
-and what a captured graph reads stays where it is. In Triton's interpreter, with :mod:`tests.memory` looking on."""
+"""vmt's Triton kernels access only their tensors and read no uninitialised memory, as :mod:`tests.memory` checks in
+Triton's interpreter; and tensors that a captured graph reads stay in memory."""
 
 import gc
 import weakref
@@ -16,7 +16,6 @@ from tests.kernels.test_kernels_in_a_step import STEPS, as_on_cuda
 from tests.memory import Seen, nothing_beyond
 from vmt.data.preprocess import Preprocess
 from vmt.kernels import convolution
-from vmt.kernels import convolution as stem
 from vmt.kernels import norm_activate as fused
 from vmt.kernels.forward_call import call
 from vmt.kernels.instance_norm import NormaliseImages
@@ -40,7 +39,7 @@ def seen() -> Iterator[Seen]:
 
 
 def images(n: int, channels: int, height: int, width: int, layout: str = "channels_last") -> Tensor:
-    """Dense ones, grey ones that are tiled to several channels, or a part of larger ones."""
+    """Dense images, grey ones that are tiled to several channels, or a part of larger ones."""
     if layout == "tiled":
         return torch.randn(n, 1, height, width).expand(-1, channels, -1, -1)
     if layout == "part":
@@ -49,7 +48,7 @@ def images(n: int, channels: int, height: int, width: int, layout: str = "channe
 
 
 def gradients(y: Tensor, inputs: list[Tensor], layout: str = "channels_last") -> list[Tensor]:
-    """For a gradient at y that is dense, that has one value for each image and channel, as a mean's has, or a part."""
+    """Gradients for one at y that is dense, a part, or has one value per image and channel, like that of a mean."""
     n, channels, height, width = y.shape
     if layout == "expanded":
         dy = torch.randn(n, channels, 1, 1).expand_as(y)
@@ -59,7 +58,7 @@ def gradients(y: Tensor, inputs: list[Tensor], layout: str = "channels_last") ->
 
 
 def finite(*tensors: Tensor) -> None:
-    assert all(bool(tensor.isfinite().all()) for tensor in tensors), "something was read that nobody has written"
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors), "uninitialised memory was read"
 
 
 # The checker itself.
@@ -131,7 +130,7 @@ def test_norm_and_what_follows_it(
 
 
 def test_sums_in_many_parts(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel of its own adds them up."""
+    """A separate kernel adds them up."""
     monkeypatch.setattr(fused, "FEW_PARTS", 2)
     x = images(16, 16, 6, 12).requires_grad_()
     weight, bias = (torch.randn(16, requires_grad=True) for _ in range(2))
@@ -152,7 +151,7 @@ def test_instance_norm(n: int, channels: int, size: tuple[int, int], layout: str
 
 
 def test_norms_with_one_scale_for_all_channels(seen: Seen) -> None:
-    """Or any other weights that are not next to each other in memory."""
+    """And with any other weights that are not contiguous in memory."""
     x = images(2, 16, 4, 4)
     one, every_other = torch.full((1,), 2.0).expand(16), torch.arange(32.0)[::2]
     for norm in (
@@ -177,12 +176,12 @@ def test_norms_with_one_scale_for_all_channels(seen: Seen) -> None:
 def test_first_convolution(
     n: int, inputs: int, outputs: int, size: tuple[int, int], layout: str, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stem, "PROGRAMS", 2)
+    monkeypatch.setattr(convolution, "PROGRAMS", 2)
     x = images(n, inputs, *size, layout).requires_grad_()
     dense = torch.randn(outputs, inputs, 3, 3)
     for weight in (dense, torch.randn(outputs, inputs + 1, 5, 4)[:, 1:, 1:4, :3]):
         weight = weight.detach().requires_grad_()
-        y = stem.Stem.apply(x, weight)
+        y = convolution.Stem.apply(x, weight)
         finite(y, *gradients(y, [x, weight], "expanded"))
     assert set(seen.launches) == {"stem_forward", "spread", "collect", "stem_by_weight", "add_parts_of"}
 
@@ -201,7 +200,7 @@ def test_gradients_by_the_weights(
     assert seen.launches == {"by_weights": 1, "add_parts_of": 1}
 
 
-def test_gradients_too_many_for_one_launch_are_found_in_several(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_gradients_for_one_launch_take_several(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels count values in 32 bits."""
     xs, dys = ([images(n, 16, 5, 5) for n in (3, 1, 2)] for _ in range(2))
     together = convolution.by_weights(dys, xs)
@@ -212,7 +211,7 @@ def test_gradients_too_many_for_one_launch_are_found_in_several(seen: Seen, monk
     assert seen.launches == {"by_weights": 3, "add_parts_of": 3}
 
 
-# Random bits, zeros.
+# Random bits and zeros.
 
 
 @pytest.mark.parametrize("n", [1, 512, 513])
@@ -241,7 +240,7 @@ def test_step(seen: Seen) -> None:
 
 
 class Read(TorchDispatchMode):
-    """Remembers what operations read, without keeping it."""
+    """Records the tensors that operations read, without keeping them alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -256,8 +255,8 @@ class Read(TorchDispatchMode):
         return sum(tensor() is not None for tensor in self.tensors)
 
 
-def test_tables_of_draws_stay_where_they_are() -> None:
-    """However many of other runs come after them."""
+def test_tables_of_draws_stay_in_memory() -> None:
+    """However many tables of other runs are made after them."""
     draws = SeededDraws(0, torch.tensor(0))
     draws.beta("pairs", 0.5, 8)
     with Read() as read:
@@ -271,7 +270,7 @@ def test_tables_of_draws_stay_where_they_are() -> None:
     assert read.alive() == kept
 
 
-def test_scales_stay_where_they_are() -> None:
+def test_scales_stay_in_memory() -> None:
     """However many other tasks are prepared after this one."""
     x, zeros = torch.ones(1, 2), (0.0, 0.0)
     preprocess = Preprocess(2, None, (1.5, 2.5), zeros)

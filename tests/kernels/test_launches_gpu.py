@@ -20,14 +20,14 @@ __all__ = ["exact"]  # a fixture
 pytestmark = pytest.mark.gpu
 
 
-def test_every_kernel_of_the_compiler_waits_for_the_one_before_first() -> None:
+def test_every_kernel_of_the_compiler_waits_before_it_touches_memory() -> None:
     work = small(bfloat16=True)
     with torch._inductor.config.patch(force_disable_caches=True):
         _, (code,) = run_and_get_code(compiled("", quiet), work.method.phases[0], work.state, work.context)
     kernels = re.findall(r"@triton\.jit\n(.*?)\n'''", code, re.DOTALL)
     assert len(kernels) > 20
     for kernel in kernels:
-        # A kernel that does several things does each of them in a branch, and waits in each.
+        # A combined kernel has a branch for each part, and waits in each branch.
         for branch in re.split(r"\n    (?:el)?if pid", kernel)[1:] or [kernel]:
             before, wait, _ = branch.partition("gdc_wait()")
             assert wait, kernel
@@ -37,7 +37,7 @@ def test_every_kernel_of_the_compiler_waits_for_the_one_before_first() -> None:
 
 @contextmanager
 def busy() -> Iterator[None]:
-    """Another stream has work for every processor, so that kernels wait for room and end in odd orders."""
+    """Another stream keeps all processors busy, so that kernels wait for room and end in unusual orders."""
     over = threading.Event()
 
     def work() -> None:
@@ -60,7 +60,7 @@ def busy() -> Iterator[None]:
 @pytest.mark.parametrize("phase", [0, 1])
 @pytest.mark.usefixtures("exact")
 def test_a_busy_device_changes_nothing(phase: int) -> None:
-    """Kernels are launched early; one that did not wait for what it reads would show here as another result."""
+    """A kernel that does not wait for what it reads would change the result here."""
     work = workload("small", True, CUDA, batch_size=32, samples=500)
     run = engine(work, captured_graph("", quiet, compile=True))
     run.run(work.method.phases[phase], 0, 1, 0)

@@ -80,7 +80,7 @@ def make_engine(
 def automatic(device: torch.device, iterations: int | None, say: Say) -> tuple[str, Prepare, str]:
     """The engine that suits the device and the length of the run: its name, how it prepares a phase, and why."""
     if device.type != "cuda":
-        why = f"The eager engine runs the step as it is written: on a {device.type}, compiling hardly pays."
+        why = "The eager engine runs the step as it is written: on a CPU, compiling hardly pays."
         return "eager", eager(why), why
     if iterations is not None and iterations < WORTH_COMPILING:
         why = (
