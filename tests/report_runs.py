@@ -1,4 +1,4 @@
-"""Run folders to report on: real short ones, and fabricated ones with the figures that a test is about."""
+"""Run folders to report on: short real runs, and fabricated runs with the numbers that a test needs."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from vmt.runs.folder import RunSpec
 from vmt.runs.recipes import Recipe
 from vmt.runs.spec import DataSpec
 
-# Class names as an enemy would choose them.
+# Class names as an attacker would choose them.
 NAMES = ("<script>window.hit=1</script>", '"><img src=x onerror="window.hit=2">', "plain & simple")
 FLAGS = [
     "--iterations",
@@ -29,7 +29,7 @@ FLAGS = [
 
 
 def write_pictures(folder: Path, target: int = 90, size: int = 12, names: tuple[str, ...] = NAMES) -> list[str]:
-    """Source and target with named classes in .npz files; returns the flags that name them."""
+    """Write source and target with named classes to .npz files, and return the flags that name them."""
     random = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -63,20 +63,20 @@ def fabricate(
     source_accuracy: float = 0.95,
     **settings: Any,
 ) -> Path:
-    """The folder of a run whose data are gone, with a log that ends in these figures."""
+    """Write the folder of a run whose data are gone, with a log that ends in these numbers."""
     folder.mkdir(parents=True)
     recipe = Recipe(method, {"iterations": 100 if dirt_t else 200, **settings}, {"iterations": 100} if dirt_t else None)
     spec = RunSpec(DataSpec(source="gone.npz", target="gone-too.npz"), recipe).to_dict()
     spec["recipe"]["config"]["seed"] = seed
     (folder / "run.json").write_text(json.dumps({**spec, "fingerprint": "same", "environment": {"torch": "2"}}))
-    looks = []
+    records = []
     for step, a in ((100, None if accuracy is None else accuracy - 0.05), (200, accuracy)):
         target = {"samples": samples, "accuracy": a, "per_class": None, "predicted_share": share, "entropy": 100 / step}
         source = {**target, "accuracy": 0.95 if step == 100 else source_accuracy, "entropy": 0.1}
         phase = "dirt_t" if dirt_t and step == 200 else method
-        looks.append({"step": step, "phase": phase, "classifier/L_y": 1 / step, "discriminator/accuracy": 0.7})
-        looks.append({"step": step, "phase": phase, "target": target, "source": source})
-    (folder / "log.jsonl").write_text("".join(json.dumps(look) + "\n" for look in looks))
+        records.append({"step": step, "phase": phase, "classifier/L_y": 1 / step, "discriminator/accuracy": 0.7})
+        records.append({"step": step, "phase": phase, "target": target, "source": source})
+    (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     if finished:
         done = {"finished": True, "collapsed": None, "seconds": 3.0, **(summary or {})}
         (folder / "summary.json").write_text(json.dumps(done))

@@ -54,9 +54,9 @@ def test_a_figure_is_a_vector_file_and_a_png(
 ) -> None:
     out = tmp_path / "made" / "it.svg"
     assert figure(folder, name, out, "--instance-norm", "--samples", 3) == 0
-    said = capsys.readouterr()
-    assert "missing" not in said.err
-    assert str(out) in said.out
+    printed = capsys.readouterr()
+    assert "missing" not in printed.err
+    assert str(out) in printed.out
     drawing = out.read_text()
     assert "<svg" in drawing
     assert min(size_of_png(out.with_suffix(".png"))) > 300

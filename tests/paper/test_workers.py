@@ -40,9 +40,9 @@ def test_workers_share_a_queue_and_one_that_is_killed_is_replaced(
     outcome = run_queue_in_workers(queue, shared, None, OVERRIDES, kill_the_first_worker)
     assert (outcome.done, outcome.missing, len(outcome.problems)) == (4, 1, 1)
     assert "mnistm" in outcome.problems[0]
-    said = capfd.readouterr().err
-    assert "signal 9" in said
-    started = [line.split("] ")[1] for line in said.splitlines() if line.startswith("[")]
+    printed = capfd.readouterr().err
+    assert "signal 9" in printed
+    started = [line.split("] ")[1] for line in printed.splitlines() if line.startswith("[")]
     assert sorted(started) == sorted(map(str, queue[:4])), "each job is done once"
     records = [json.loads(path.read_text()) for path in workspace.results.iterdir()]
     assert [record["at_once"] for record in records] == [2, 2, 2]
@@ -71,9 +71,9 @@ def test_workers_that_always_fail_are_replaced_a_few_times(
     assert (outcome.done, outcome.missing, len(outcome.problems)) == (0, 2, 1)
     assert "--at-once 1" in outcome.problems[0]
     assert len((tmp_path / "failures").read_text()) == 1 + workers.MOST_FAILURES
-    said = capfd.readouterr().err
-    assert "illegal memory access" in said
-    assert "Traceback" not in said
+    printed = capfd.readouterr().err
+    assert "illegal memory access" in printed
+    assert "Traceback" not in printed
 
 
 @posix

@@ -35,7 +35,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two runs on pictures with hostile class names, and one on unlabelled vectors."""
+    """The pages of two runs on images with hostile class names, and of one on unlabelled vectors."""
     folder = tmp_path_factory.mktemp("runs")
     data = write_pictures(folder / "data")
     source, target = write_blobs(folder)

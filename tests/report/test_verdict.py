@@ -83,13 +83,13 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
     assert any("--method source_only" in sentence for sentence in alone["sentences"])
     for seed, accuracy in enumerate((0.8, 0.9)):
         fabricate(tmp_path / "seeds" / str(seed), accuracy=accuracy, seed=seed)
-    said = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
-    assert any("85.0 ± 7.1 %" in sentence for sentence in said)
+    sentences = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
+    assert any("85.0 ± 7.1 %" in sentence for sentence in sentences)
     fabricate(tmp_path / "seeds" / "other", accuracy=0.3, seed=2, lambda_t=7.0)
     again = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
     assert any("85.0 ± 7.1 %" in sentence and "2 seeds" in sentence for sentence in again)
-    told = {"collapsed": "at iteration 200 collapsed: everything is class 0."}
-    page, data = report(tmp_path / "r.html", fabricate(tmp_path / "bad", summary=told, share=(1.0, 0.0, 0.0)))
+    collapsed = {"collapsed": "at iteration 200 collapsed: everything is class 0."}
+    page, data = report(tmp_path / "r.html", fabricate(tmp_path / "bad", summary=collapsed, share=(1.0, 0.0, 0.0)))
     assert "collapsed" in data["verdict"]["headline"]
     assert data["verdict"]["tone"] == "bad"
     assert 'class="status collapsed"' in page
@@ -108,7 +108,9 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("then", "kind"), [({"dirt_t": True}, "collapsed"), ({}, "unfinished")], ids=["DIRT-T", "the same phase"]
 )
-def test_a_collapse_that_a_phase_ended_with_is_seen_in_the_log(tmp_path: Path, then: dict[str, Any], kind: str) -> None:
+def test_a_collapse_that_a_phase_ended_with_is_found_in_the_log(
+    tmp_path: Path, then: dict[str, Any], kind: str
+) -> None:
     """A later evaluation of the same phase may show that a collapse is over; one of DIRT-T, without the source, not."""
     run = fabricate(tmp_path / "run", finished=False, **then)
     records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]

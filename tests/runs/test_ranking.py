@@ -106,13 +106,13 @@ def test_the_answer_is_short_and_a_folder_of_runs_stands_for_all_of_them(
     """By default only the ranking and the warnings are printed."""
     monkeypatch.chdir(runs)
     assert main(["select", "."]) == 0
-    said = capsys.readouterr().out
-    assert len(said.splitlines()) <= 20
-    head, *rows = said.split("\n\n")[1].splitlines()
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) <= 20
+    head, *rows = printed.split("\n\n")[1].splitlines()
     assert head.split()[:4] == ["#", "run", "iteration", "ami_source"]
     assert {row.split()[1] for row in rows} == {"slow", "kept"}
-    assert "bnm" not in said
-    assert "--all" in said
+    assert "bnm" not in printed
+    assert "--all" in printed
 
 
 def test_the_accuracy_is_shown_and_marked_as_not_used(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,16 +134,16 @@ def test_tables_fit_the_terminal(
     if width != 80:
         monkeypatch.setenv("COLUMNS", str(width))
     assert main(["select", "slow", "kept", "--history", "--all"]) == 0
-    said = capsys.readouterr().out
-    assert max(map(len, said.splitlines())) <= width
-    heads = [line.split() for line in said.splitlines() if line.startswith("#")]
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= width
+    heads = [line.split() for line in printed.splitlines() if line.startswith("#")]
     assert (len(heads) == 1) == (width == 300), "one table where there is room"
     assert {name for head in heads for name in head} >= {"run", "iteration", *VALIDATORS}
     for record in evaluations_of(Path("kept")):
-        assert {f"{score:.4f}" for score in record["validators"].values()} <= set(said.split())
+        assert {f"{score:.4f}" for score in record["validators"].values()} <= set(printed.split())
 
 
-def test_a_long_path_is_cut_where_it_says_least(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_path_is_shortened_at_its_start(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deep = runs.joinpath(*["..", runs.name] * 8)
     assert main(["select", str(deep / "slow"), str(deep / "kept")]) == 0
     table = capsys.readouterr().out.split("\n\n")[1]
@@ -154,18 +154,18 @@ def test_a_long_path_is_cut_where_it_says_least(runs: Path, capsys: pytest.Captu
 
 def test_a_ranking_of_different_data_begins_with_a_warning(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["select", str(runs / "slow"), str(runs / "kept")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.count("2 different data sets") == 1
-    assert said.index("2 different data sets") < said.index("# run iteration")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("2 different data sets") == 1
+    assert printed.index("2 different data sets") < printed.index("# run iteration")
     assert main(["select", str(runs / "slow")]) == 0
     assert "different data" not in capsys.readouterr().out
 
 
 def test_without_labels_there_is_no_accuracy(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["select", str(runs / "kept"), "--by", "entropy", "--all"]) == 0
-    said = capsys.readouterr().out
-    assert "accuracy*" not in said
-    assert "rank correlations over" in said
+    printed = capsys.readouterr().out
+    assert "accuracy*" not in printed
+    assert "rank correlations over" in printed
 
 
 def test_two_evaluations_are_too_few_to_correlate(
@@ -176,9 +176,9 @@ def test_two_evaluations_are_too_few_to_correlate(
     evaluations = [line for line in records if "validators" in json.loads(line)]
     (brief / "log.jsonl").write_text("".join(evaluations[-2:]))
     assert main(["select", str(brief), "--by", "entropy", "--all"]) == 0
-    said = capsys.readouterr().out
-    assert "2 evaluations of 1 run" in said
-    assert "rank correlations" not in said
+    printed = capsys.readouterr().out
+    assert "2 evaluations of 1 run" in printed
+    assert "rank correlations" not in printed
 
 
 def test_select_names_what_is_wrong(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,9 +190,9 @@ def test_select_names_what_is_wrong(runs: Path, tmp_path: Path, capsys: pytest.C
     log = (before / "log.jsonl").read_text()
     (before / "log.jsonl").write_text(log.replace('"ami_source"', '"another"'))
     assert main(["select", str(before)]) == 2
-    said = capsys.readouterr().err
-    assert "ami_source" in said
-    assert "--by" in said
+    printed = capsys.readouterr().err
+    assert "ami_source" in printed
+    assert "--by" in printed
     (before / "summary.json").write_text("{")
     assert main(["select", str(before)]) == 2
     assert str(before) in capsys.readouterr().err
@@ -234,8 +234,8 @@ def test_an_earlier_model_is_mentioned_only_if_it_ranked_higher(
 ) -> None:
     """Some validators reach 1 and stay there."""
     history = History(tuple(model(score, step=k) for k, score in enumerate(scores)), ("data", 9), None, True)
-    said = advice([history.evaluations[-1]], [history], "im")
-    assert any("run at iteration 0" in sentence for sentence in said) == mentioned
+    printed = advice([history.evaluations[-1]], [history], "im")
+    assert any("run at iteration 0" in sentence for sentence in printed) == mentioned
 
 
 def test_how_validators_agree() -> None:
@@ -250,9 +250,9 @@ def test_how_validators_agree() -> None:
 def test_warnings_about_a_ranking() -> None:
     one = History((model(1.0, "one class"),), ("data", 9), None, True)
     other = History((model(1.0),), ("data", 10), "at iteration 3 collapsed: all is one class", False)
-    said = " ".join(warnings([one, other]))
+    printed = " ".join(warnings([one, other]))
     for part in ("numbers of samples", "may have collapsed", "at iteration 3 collapsed", "not finished"):
-        assert part in said
+        assert part in printed
 
 
 def test_a_run_without_evaluations_is_refused(runs: Path, tmp_path: Path) -> None:

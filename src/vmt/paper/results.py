@@ -27,9 +27,9 @@ def is_done(results: Path, job: Job) -> bool:
 
 def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
     """The results of an experiment in the order of their seeds."""
-    begin = f"{experiment.name}_"
-    seeds = [path.stem.removeprefix(begin) for path in results.glob("*.json") if path.stem.startswith(begin)]
-    return [read_result(result_path(results, begin + seed)) for seed in sorted(filter(str.isdecimal, seeds), key=int)]
+    prefix = f"{experiment.name}_"
+    seeds = [path.stem.removeprefix(prefix) for path in results.glob("*.json") if path.stem.startswith(prefix)]
+    return [read_result(result_path(results, prefix + seed)) for seed in sorted(filter(str.isdecimal, seeds), key=int)]
 
 
 def read_result(path: Path) -> dict[str, Any]:

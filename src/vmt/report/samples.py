@@ -74,7 +74,7 @@ def describe_samples(
     striking = [striking_rows(each, labels, len(task.classes), per_run) for each in known]
     more = np.setdiff1d(np.unique(np.concatenate([on_map, *striking])), on_map)
     shown = np.concatenate([on_map, more])  # the map shows the first of them
-    pictured = target.subset(torch.from_numpy(shown))
+    shown_samples = target.subset(torch.from_numpy(shown))
     about: dict[str, Any] = {
         "classes": list(task.classes),
         "images": task.source.is_images,
@@ -86,12 +86,12 @@ def describe_samples(
         "samples": {
             "source": len(source),
             "index": [*source_rows.tolist(), *target_rows[shown].tolist()],
-            "label": [*labels_or_none(source), *labels_or_none(pictured)],
+            "label": [*labels_or_none(source), *labels_or_none(shown_samples)],
         },
         "sheet": None,
     }
     if task.source.is_images:
-        about["sheet"] = asdict(make_sheet([source.x, pictured.x], task.preprocess, budget))
+        about["sheet"] = asdict(make_sheet([source.x, shown_samples.x], task.preprocess, budget))
 
     assert task.source.y is not None
     source_counts = np.bincount(task.source.y.cpu().numpy(), minlength=len(task.classes))

@@ -30,11 +30,11 @@ def verdict_on_all(runs: Sequence[RunRecord], verdicts: Sequence[Mapping[str, An
     tones = [verdicts[i]["tone"] for i in adapted]
     counts = {tone: tones.count(tone) for tone in ABOUT_ONE if tone in tones}
     each = [f"{runs[i].method} in {runs[i].folder.name}: {verdicts[i]['headline']}" for i in adapted[:8]]
-    told = ", ".join(f"{n} {ABOUT_ONE[tone] if n == 1 else ABOUT_SEVERAL[tone]}" for tone, n in counts.items())
+    counted = ", ".join(f"{n} {ABOUT_ONE[tone] if n == 1 else ABOUT_SEVERAL[tone]}" for tone, n in counts.items())
     if any(accuracy_of(runs[i]) for i in adapted):
         notes.append("The best of several runs, chosen by this accuracy, looks better than it is.")
     tone = tones[0] if set(tones) in ({GOOD}, {BAD}) else UNKNOWN
-    return {"headline": f"Of {len(adapted)} runs, {told}.", "tone": tone, "sentences": [*each, *notes]}
+    return {"headline": f"Of {len(adapted)} runs, {counted}.", "tone": tone, "sentences": [*each, *notes]}
 
 
 def verdict_on(
@@ -138,12 +138,12 @@ def without_labels(signs: Sequence[Sign]) -> list[str]:
     bad = sum(sign.level == BAD for sign in signs)
     watch = sum(sign.level == WATCH for sign in signs)
     low, high = wilson(0.85, 200)
-    told = "No sign is bad"
+    found = "No sign is bad"
     if bad + watch:
         counts = ((bad, "bad"), (watch, "worth watching"))
-        told = "Among the signs, " + " and ".join(f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts if n)
+        found = "Among the signs, " + " and ".join(f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts if n)
     return [
-        f"There are no labels for the target, so its accuracy is unknown. {told}: see the list of signs. Good signs "
+        f"There are no labels for the target, so its accuracy is unknown. {found}: see the list of signs. Good signs "
         "rule out the known ways to fail; they do not prove that the classes are the right ones.",
         "To find out, label 200 random target samples and pass them with --target-test. At an accuracy of 85 % the "
         f"interval would be {percent(low)} to {percent(high)}.",
