@@ -1,4 +1,4 @@
-"""What the convolutions of one iteration cost by themselves: the part that no fusion removes.
+"""What the convolutions of one iteration cost alone: the part that no fusion removes.
 
     python benchmarks/convolutions.py
 

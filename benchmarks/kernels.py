@@ -1,4 +1,4 @@
-"""How the fused kernels are best cut up: microseconds by kernel, shape and tiles.
+"""How the work of the kernels after a convolution is best divided: microseconds by kernel, shape and tiles.
 
 python benchmarks/kernels.py
 """

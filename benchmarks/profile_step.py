@@ -14,7 +14,7 @@ import torch
 import torch._inductor
 from torch.profiler import ProfilerActivity, profile
 
-from vmt.engine import compile as whole_step
+from vmt.engine import compile as compile_module
 from vmt.engine.bench import streams_from, workload
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     work = workload(arguments.net, arguments.precision == "bfloat16", cuda, streams=streams)
     phase = work.method.phases[arguments.phase == "dirt_t"]
     began = time.perf_counter()
-    whole_step.traced = timed("traced", whole_step.traced)
+    compile_module.traced = timed("traced", compile_module.traced)
     torch._inductor.compile = timed("compiled", torch._inductor.compile)
     engine = work.engine(arguments.engine, arguments.iterations)
     engine.run(phase, 0, 10, 0)
