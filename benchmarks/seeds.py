@@ -20,7 +20,7 @@ from vmt.evaluate.accuracy import evaluate
 from vmt.nets import cnn
 from vmt.runs.folder import environment
 from vmt.runs.recipes import paper, with_settings
-from vmt.step.context import make_context
+from vmt.step.iteration import make_context
 from vmt.step.state import build_state, predictor_of
 
 EVALUATE_EVERY = 2_500

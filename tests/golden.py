@@ -23,9 +23,8 @@ from vmt import methods
 from vmt.data import Domain
 from vmt.methods.nouns import Method
 from vmt.nets import cnn
-from vmt.step.context import StepContext
 from vmt.step.draws import RecordedDraws
-from vmt.step.iteration import Metrics, step
+from vmt.step.iteration import Metrics, StepContext, step
 from vmt.step.state import State, build_state, fresh_optimisers, share_buffers
 from vmt.train.loop import run_events
 

@@ -11,8 +11,8 @@ from vmt.data import Domain
 from vmt.methods.nodes import Draws
 from vmt.methods.nouns import Method, Schedule
 from vmt.nets import Staged, mlp
-from vmt.step.context import StepContext
 from vmt.step.draws import RecordedDraws
+from vmt.step.iteration import StepContext
 from vmt.step.state import NetworkFactory, State, build_state, fresh_optimisers, share_buffers
 
 FEATURES, CLASSES, N, BATCH, WIDTH = 4, 3, 20, 6, 5

@@ -30,7 +30,7 @@ from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX
 from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
-from vmt.evaluate.inference import BATCH
+from vmt.evaluate.accuracy import BATCH
 from vmt.model import Model, load
 
 EXPORT_FORMAT, EXPORT_VERSION = "vmt-export", 1

@@ -26,8 +26,7 @@ from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import default_torch_settings, single_precision, torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError
-from vmt.evaluate.accuracy import Evaluation, evaluate
-from vmt.evaluate.inference import logits_of
+from vmt.evaluate.accuracy import Evaluation, evaluate, logits_of
 from vmt.nets.adapter import placed_on_device
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.staged import Staged

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vmt.data import Preprocess, domain, make_task, read_own
 from vmt.data.checks import check_digits
-from vmt.evaluate.inference import BATCH, logits_of
+from vmt.evaluate.accuracy import BATCH, logits_of
 
 MIB = 2**20
 # Writing 5 to it resets the peak memory of a process to its present memory.

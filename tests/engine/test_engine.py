@@ -20,9 +20,8 @@ from vmt.engine.engine import Engine, Prepared, or_eager, remember_compiled_kern
 from vmt.engine.metric_sums import MetricSums
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase, Ramp
-from vmt.step.context import StepContext
 from vmt.step.draws import seed_layers
-from vmt.step.iteration import step
+from vmt.step.iteration import StepContext, step
 from vmt.step.state import State
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import vmt as library
 from vmt import methods
 from vmt.data import Domain, Task
-from vmt.evaluate.inference import outputs_of
+from vmt.evaluate.accuracy import outputs_of
 from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
 from vmt.methods.nouns import Adam
 from vmt.nets import Staged, mlp

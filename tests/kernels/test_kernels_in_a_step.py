@@ -25,9 +25,8 @@ from vmt.methods.nouns import Method
 from vmt.nets import cnn, layers, norm
 from vmt.nets.layers import ConvBlock, Dropout, GaussianNoise, Stage
 from vmt.nets.norm import move_running_statistics
-from vmt.step.context import StepContext
 from vmt.step.draws import SeededDraws
-from vmt.step.iteration import step
+from vmt.step.iteration import StepContext, step
 from vmt.step.state import build_state
 from vmt.train.loop import run_events
 

@@ -29,9 +29,8 @@ from vmt.methods.nouns import (
     Update,
 )
 from vmt.nets import mlp
-from vmt.step.context import StepContext
 from vmt.step.draws import SeededDraws, seed_layers
-from vmt.step.iteration import step
+from vmt.step.iteration import StepContext, step
 from vmt.step.state import State, build_state
 from vmt.train.loop import run_events
 

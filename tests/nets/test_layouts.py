@@ -9,11 +9,10 @@ from tests.small import CLASSES, build, context, recorded
 from vmt import methods
 from vmt.data import Domain, Preprocess
 from vmt.errors import InputError
-from vmt.evaluate.inference import logits_of
+from vmt.evaluate.accuracy import logits_of
 from vmt.nets import Staged, cnn, from_module
 from vmt.nets.norm import BatchNorm, normalised_together, passes
-from vmt.step.context import StepContext
-from vmt.step.iteration import step
+from vmt.step.iteration import StepContext, step
 from vmt.step.state import build_state
 
 pytestmark = pytest.mark.usefixtures("one_thread")

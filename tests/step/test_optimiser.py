@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vmt.methods.nouns import Adam
-from vmt.step.optimiser import AdamState
+from vmt.step.state import AdamState
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

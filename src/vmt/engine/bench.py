@@ -24,8 +24,8 @@ from vmt.errors import counted
 from vmt.methods.nouns import Method
 from vmt.nets.networks import cnn
 from vmt.nets.registry import NETS
-from vmt.step.context import StepContext
 from vmt.step.draws import SeededDraws
+from vmt.step.iteration import StepContext
 from vmt.step.state import State, build_state
 
 Widths = tuple[int, int, int]

@@ -26,8 +26,7 @@ from vmt.kernels import convolution  # noqa: F401  (registers the operator)
 from vmt.kernels.launch import launches_early
 from vmt.methods.nouns import Number, Phase, Schedule, Update
 from vmt.nets.norm import normalised_together
-from vmt.step.context import StepContext
-from vmt.step.iteration import step
+from vmt.step.iteration import StepContext, step
 from vmt.step.state import State
 
 BY_WEIGHTS = torch.ops.vmt.by_weights.default

@@ -18,9 +18,8 @@ from vmt.engine.capture import captured
 from vmt.engine.metric_sums import STEPS, TOTAL, MetricSums
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase, Update
-from vmt.step.context import StepContext
 from vmt.step.draws import seed_layers
-from vmt.step.iteration import step
+from vmt.step.iteration import StepContext, step
 from vmt.step.state import State
 
 # Compiling takes up to a minute once, and saves some 15 ms per iteration over replaying the plain step.

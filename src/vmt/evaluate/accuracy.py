@@ -1,13 +1,84 @@
-"""How often a network is right about a domain, and how it spreads its predictions."""
+"""What a network outputs for samples, batch by batch, and how often it is right about a domain."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
-from vmt.evaluate.inference import logits_of
+from vmt.device import default_torch_settings
+from vmt.nets.staged import Staged, evaluating
+
+BATCH = 1000
+
+
+def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
+    """Logits (N, K) of stored samples (N, …); images may have any size."""
+    (logits,) = outputs_of(network, x, preprocess, ("logits",))
+    return logits
+
+
+def outputs_of(
+    network: nn.Module,
+    x: Tensor,
+    preprocess: Preprocess,
+    taps: Sequence[str],
+    batch: int = BATCH,
+    on_batch: Callable[[int], object] = lambda count: None,
+) -> tuple[Tensor, ...]:
+    """The outputs (N, …) of a network at these taps for stored samples (N, …).
+
+    ``on_batch`` is called with the number of samples of each batch that is done.
+    """
+    device = next(network.parameters()).device
+    return run_batches(network, network_inputs(x, preprocess, device, batch), len(x), taps, on_batch)
+
+
+def network_inputs(
+    x: Tensor, preprocess: Preprocess, device: torch.device, batch: int = BATCH, order: Tensor | None = None
+) -> Iterator[Tensor]:
+    """Batches of a network's inputs from stored samples (N, …), in another order if ``order`` (N) is given.
+
+    They are resized batch by batch: in float32, all of them at once may take many times the memory of the samples.
+    """
+    for start in range(0, len(x), batch):
+        rows = slice(start, start + batch)
+        yield preprocess(preprocess.fit(x[rows] if order is None else x[order[rows]]).to(device))
+
+
+@torch.inference_mode()
+@default_torch_settings()
+def run_batches(
+    network: nn.Module,
+    inputs: Iterable[Tensor],
+    count: int,
+    taps: Sequence[str],
+    on_batch: Callable[[int], object] = lambda count: None,
+) -> tuple[Tensor, ...]:
+    """The outputs at these taps for all batches of ``count`` inputs, in float32 and on the network's device.
+
+    Afterwards every layer is back in its own mode.
+    """
+    outputs: list[Tensor] = []
+    done = 0
+    with evaluating(network):
+        for x in inputs:
+            found = network(x)
+            parts = [found[tap].float() for tap in taps]
+            # Allocated once: small tensors that stay would fragment the memory that each batch takes and gives back.
+            outputs = outputs or [part.new_empty((count, *part.shape[1:])) for part in parts]
+            for output, part in zip(outputs, parts, strict=True):
+                output[done : done + len(x)] = part
+            done += len(x)
+            on_batch(len(x))
+    return tuple(outputs)
+
+
+def feature_tap(network: Staged) -> str:
+    """The tap from which the last stage computes the logits; the logits themselves if there is only one stage."""
+    return network.taps[-2] if len(network.taps) > 1 else network.taps[-1]
 
 
 @dataclass(frozen=True)

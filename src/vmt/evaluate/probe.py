@@ -15,7 +15,7 @@ from torch import Tensor
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
-from vmt.evaluate.inference import feature_tap, network_inputs, outputs_of, run_batches
+from vmt.evaluate.accuracy import feature_tap, network_inputs, outputs_of, run_batches
 from vmt.methods.nouns import Copy, Method
 from vmt.nets.staged import Staged
 from vmt.step.state import State, predictor_of

@@ -17,7 +17,7 @@ from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.errors import InputError
-from vmt.evaluate.inference import outputs_of
+from vmt.evaluate.accuracy import outputs_of
 from vmt.evaluate.probe import subsample
 from vmt.model import Model, load
 from vmt.nets.staged import Staged, evaluating

@@ -11,7 +11,7 @@ from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.errors import InputError
-from vmt.evaluate.inference import feature_tap, outputs_of
+from vmt.evaluate.accuracy import feature_tap, outputs_of
 from vmt.model import check_trusted, load
 from vmt.nets.factory import NetSpec, factory_name
 from vmt.nets.staged import Staged

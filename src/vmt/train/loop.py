@@ -24,7 +24,7 @@ from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
 from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.staged import Staged
 from vmt.progress import Progress
-from vmt.step.context import make_context
+from vmt.step.iteration import make_context
 from vmt.step.state import State, build_state, predictor_of
 from vmt.train.checkpoint import CHECKPOINTS, LoopState, checkpoints, load_latest, save_checkpoint
 from vmt.train.collapse import CollapseWatch, largest_class
