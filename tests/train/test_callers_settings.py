@@ -1,4 +1,4 @@
-"""Training leaves alone what is the caller's, and does not depend on it: generators, default types, autocast."""
+"""Training neither changes nor depends on the caller's generators, default types, devices and autocast."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from vmt.step.state import build_state
 from vmt.train import Config, train
 
 
-def test_building_networks_seeds_no_generator_but_those_that_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_building_networks_seeds_only_generators_that_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU, this shows what torch.manual_seed would do to GPUs; tests/engine/test_engine_gpu.py uses one."""
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
@@ -70,7 +70,7 @@ def test_the_autocast_of_the_caller_changes_nothing(images: bool) -> None:
 
 @pytest.fixture
 def elsewhere() -> Iterator[None]:
-    """Tensors are made on a device without values unless another is named; it stands for a GPU."""
+    """A default device that holds no values; it stands for a GPU."""
     torch.set_default_device("meta")
     yield
     torch.set_default_device(None)
@@ -99,8 +99,8 @@ def test_the_default_type_comes_back_after_a_refusal() -> None:
 
 
 @pytest.mark.usefixtures("in_doubles")
-def test_the_default_type_is_the_callers_while_training_goes_on(task: Task) -> None:
-    """Other threads share it, and may change it."""
+def test_the_default_type_is_the_callers_during_training(task: Task) -> None:
+    """Other threads share the default type and may change it."""
     found: list[torch.dtype] = []
 
     class Watching(Progress):

@@ -1,4 +1,4 @@
-"""The loop: what it watches, when it stops, what it refuses."""
+"""The training loop: watching for collapse, stopping, refusing what cannot work."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ def evaluation(share: tuple[float, ...], accuracy: float | None = None) -> Evalu
         (evaluation(SPREAD), None, 0.0, 0.25, True, None),
     ],
 )
-def test_the_watch(
+def test_when_a_run_has_collapsed(
     target: Evaluation, source: Evaluation | None, best: float, largest: float, late: bool, says: str | None
 ) -> None:
     sentence = collapse_in(target, source, best, largest, late)
@@ -70,20 +70,20 @@ def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task, tmp_path: P
     assert "collapsed" in outcome.loop_state.collapsed
     assert not outcome.finished
     assert outcome.step < 1500
-    # Gone on with, it stays what it was.
+    # Resuming does not change it.
     again = train(flat, method, lambda: mlp((6,), 4), config, tmp_path, resume=True)
     assert (again.step, again.loop_state, again.finished) == (outcome.step, outcome.loop_state, False)
     weights = zip(outcome.network.parameters(), again.network.parameters(), strict=True)
     assert all(torch.equal(before, after) for before, after in weights)
     assert outcome.given_up
     assert again.given_up
-    # Interrupted while it is collapsed and was not to be stopped for it, it is to be gone on with, as any other.
+    # A collapsed run that was interrupted, and not stopped for the collapse, can be resumed like any other.
     other = replace(config, stop_on_collapse=False)
     interrupted = train(flat, method, lambda: mlp((6,), 4), other, tmp_path, resume=True, budget=0.0)
     assert interrupted.loop_state.collapsed is not None
     assert not interrupted.finished
     assert not interrupted.given_up
-    # At the last look there is nothing left to stop.
+    # A collapse at the last evaluation leaves nothing to stop.
     just_enough = method.with_iterations(outcome.step)
     ended = train(flat, just_enough, lambda: mlp((6,), 4), config)
     assert ended.loop_state.collapsed is not None
@@ -91,8 +91,7 @@ def test_a_run_that_collapses_says_so_and_stops_if_asked(task: Task, tmp_path: P
 
 
 def test_a_phase_without_the_source_may_forget_it(task: Task) -> None:
-    """As DIRT-T's may. Here the target is the source with other names for the classes: what is learned from one is
-    wrong for the other."""
+    """DIRT-T is such a phase. Here the target is the source with its classes renamed, so each contradicts the other."""
     first, second = methods.source_only(iterations=150), methods.target_only(iterations=150)
     method = replace(first, phases=(*first.phases, *second.phases))
     assert task.source.y is not None
@@ -105,17 +104,16 @@ def test_a_phase_without_the_source_may_forget_it(task: Task) -> None:
 
 
 def test_a_run_that_does_not_learn_the_source_says_so(task: Task) -> None:
-    """As it would with labels that belong to other samples."""
+    """Here the labels belong to other samples."""
     random = torch.Generator().manual_seed(0)
     y = torch.randint(4, (len(task.source),), generator=random)
     mislabelled = replace(task, source=replace(task.source, y=y), source_test=replace(task.source, y=y.flip(0)))
     method = methods.source_only(iterations=700)
     outcome = train(mislabelled, method, lambda: mlp((6,), 4), short(evaluate_every=350))
     assert outcome.loop_state.collapsed is not None
-    assert "iteration 700 has learned nothing" in outcome.loop_state.collapsed
-    assert "labels belong to their samples" in outcome.loop_state.collapsed
+    assert "learned nothing" in outcome.loop_state.collapsed
     assert train(task, method, lambda: mlp((6,), 4), short(evaluate_every=350)).loop_state.collapsed is None
-    # A phase without the source, as DIRT-T's, does not take it back.
+    # A phase without the source, such as DIRT-T's, does not withdraw it.
     after = methods.target_only(iterations=100)
     mislabelled = replace(mislabelled, target=replace(task.source, name="target"))
     both = replace(method, phases=(*method.phases, *after.phases))
@@ -182,7 +180,7 @@ def test_the_last_two_checkpoints_are_kept(task: Task, tmp_path: Path) -> None:
 
 
 def test_interrupted_between_two_records_the_log_is_that_of_an_unbroken_run(task: Task, tmp_path: Path) -> None:
-    """Here after every single step, by a budget that is spent at once."""
+    """Here the run is interrupted after every step, by a budget of no time at all."""
     method = methods.dirt_t(methods.vmt(iterations=6), interval=2, iterations=5)
     config = short(log_every=4, evaluate_every=8, checkpoint_every=100)
 

@@ -1,6 +1,7 @@
-"""What happens to a run at night: signals, full disks, damaged files. Nothing that was saved is lost."""
+"""What can happen to a run that nobody watches: signals, full disks, damaged files. Nothing saved is lost."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -47,7 +48,7 @@ def same_end(run: Path, unbroken: Path) -> None:
 
 
 @posix
-def test_a_terminal_that_closes_saves_first_and_nohup_goes_on(unbroken: Path, tmp_path: Path) -> None:
+def test_a_run_saves_when_its_terminal_closes_and_continues_under_nohup(unbroken: Path, tmp_path: Path) -> None:
     for name, prefix, code in (("run", [], 130), ("nohup", ["nohup"], 0)):
         run = tmp_path / name
         arguments = begin(unbroken, run)
@@ -66,8 +67,8 @@ def test_a_terminal_that_closes_saves_first_and_nohup_goes_on(unbroken: Path, tm
 
 @posix
 @pytest.mark.parametrize("part", ["checkpoints/step-*/state.pt", "log.jsonl"])
-def test_a_full_disk_is_a_sentence_and_the_run_goes_on_with_space(unbroken: Path, tmp_path: Path, part: str) -> None:
-    """A limit on the size of a file stands for the disk: the largest file that grows is the one it stops."""
+def test_a_full_disk_is_one_error_message_and_the_run_can_be_resumed(unbroken: Path, tmp_path: Path, part: str) -> None:
+    """A limit on the size of files stands for the full disk; the largest growing file reaches it first."""
     import resource
 
     run = tmp_path / "run"
@@ -86,12 +87,13 @@ def test_a_full_disk_is_a_sentence_and_the_run_goes_on_with_space(unbroken: Path
     )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert f"{Path(part).name} cannot be written (File too large): free space" in done.stderr
+    assert Path(part).name in done.stderr
+    assert "File too large" in done.stderr
     same_end(run, unbroken)
 
 
-def test_damaged_checkpoints_do_not_crowd_out_whole_ones_and_leftovers_of_kills_go(tmp_path: Path) -> None:
-    """Three, as a kill leaves them that came before the third last was removed."""
+def test_a_new_checkpoint_replaces_damaged_ones_and_leftovers_of_kills(tmp_path: Path) -> None:
+    """There are three checkpoints if a kill came before the oldest was removed."""
     for step in (10, 20, 30):
         save_checkpoint(tmp_path / "later", {}, {"step": step}, step)
         shutil.copytree(tmp_path / "later" / f"step-{step:09d}", tmp_path / "run" / f"step-{step:09d}")
@@ -105,7 +107,7 @@ def test_damaged_checkpoints_do_not_crowd_out_whole_ones_and_leftovers_of_kills_
     assert found[1] == {"step": 15}
 
 
-def test_damaged_lines_of_a_log_do_not_take_the_others_along(unbroken: Path, tmp_path: Path) -> None:
+def test_damaged_lines_of_a_log_are_left_out(unbroken: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(unbroken / "run", run)
     lines = (run / "log.jsonl").read_bytes().splitlines(keepends=True)
@@ -116,30 +118,30 @@ def test_damaged_lines_of_a_log_do_not_take_the_others_along(unbroken: Path, tmp
     assert models(run) == models(unbroken / "run")
 
 
-def test_a_model_with_a_wrong_bit_does_not_predict(unbroken: Path, tmp_path: Path) -> None:
+def test_a_model_file_with_a_wrong_bit_is_refused(unbroken: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     whole = (unbroken / "run" / path.name).read_bytes()
     with safe_open(unbroken / "run" / path.name, framework="pt") as file:
         header = file.metadata()
     for place in (len(whole) - 5, whole.index(b"iterations"), len(whole) // 2):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(vmt_package.InputError, match=f"{path} is damaged: copy it again"):
+        with pytest.raises(vmt_package.InputError, match=re.escape(str(path))):
             vmt_package.load(path)
-    # As versions without checksums wrote it.
+    # Earlier versions wrote no checksum.
     del header["sha256"]
     save_file(load_file(unbroken / "run" / path.name), path, metadata=header)
     assert vmt_package.load(path).classes == ("0", "1", "2")
 
 
 @pytest.mark.parametrize("name", ["report", "select"])
-def test_a_summary_that_is_none_is_a_sentence(
+def test_a_damaged_summary_is_one_error_message(
     unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(unbroken / "run", "run")
     Path("run/summary.json").write_text("[1, 2]")
     assert main([name, "run"]) == 2
-    assert "vmt: the run run cannot be read (summary.json holds no summary)" in capsys.readouterr().err
+    assert "summary.json" in capsys.readouterr().err
 
 
 @posix
@@ -152,18 +154,18 @@ def test_a_summary_that_is_none_is_a_sentence(
         ("evaluate", f"{LONG}.safetensors", "--test", "a.npz"),
     ],
 )
-def test_a_path_that_the_system_refuses_is_a_sentence(
+def test_a_path_that_the_system_refuses_is_one_error_message(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(list(arguments))
     said = capsys.readouterr().err.splitlines()
     assert code == 2
     assert said[-1].startswith("vmt: ")
-    assert "(File name too long): check the path" in said[-1]
+    assert "File name too long" in said[-1]
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that cannot be flushed")
-def test_a_file_system_that_flushes_no_folders_can_be_saved_to() -> None:
+def test_a_file_system_that_cannot_flush_folders_can_be_written_to() -> None:
     folder = os.open("/proc", os.O_RDONLY)
     with pytest.raises(OSError, match="Invalid argument"):
         os.fsync(folder)

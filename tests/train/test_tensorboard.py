@@ -33,7 +33,7 @@ def test_every_number_of_the_log_is_shown_once_after_a_resume_too(tmp_path: Path
     assert [step for step, _ in first["target/entropy"]] == [10, 20]
     assert [step for step, _ in first["source/accuracy"]] == [10, 20]
     assert "classifier/predicted_share_target/2" in first
-    # As a kill after the last checkpoint leaves it: resuming takes the points back and makes them again.
+    # A kill after the last checkpoint leaves such a folder; resuming removes the points and makes them again.
     for newest in sorted((run / "checkpoints").glob("step-*"))[1:]:
         newest.rename(tmp_path / newest.name)
     assert main(["train", "--resume", str(run)]) == 0
@@ -48,7 +48,7 @@ def test_names_and_nesting() -> None:
     assert dict(scalars(record)) == {"a/L_m_target": 1.5, "target/share/0": 0.5, "target/share/1": 0.5}
 
 
-def test_without_the_package_one_sentence_and_no_folder(tmp_path: Path) -> None:
+def test_without_the_package_there_is_one_error_message_and_no_folder(tmp_path: Path) -> None:
     source, target = write_blobs(tmp_path)
     line = command("train", "--source", source, "--target", target, "--out", tmp_path / "run", "--tensorboard", *FLAGS)
     hidden = (
@@ -64,7 +64,7 @@ def test_without_the_package_one_sentence_and_no_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a limit of POSIX stands for a full disk")
-def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_error_message(tmp_path: Path) -> None:
     script = """
 import resource, sys
 from pathlib import Path
@@ -82,5 +82,6 @@ except InputError as error:
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
     )
-    assert done.stdout.startswith(f"{tmp_path / 'tensorboard'} cannot be written (File too large): free space")
+    assert str(tmp_path / "tensorboard") in done.stdout
+    assert "File too large" in done.stdout
     assert done.stderr == ""

@@ -1,4 +1,4 @@
-"""A run goes on when nobody listens any more: its terminal closed, the reader of its pipe gone, its streams closed."""
+"""A run continues when nobody can read its messages: a closed terminal, a broken pipe, closed streams."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from tests.cli.test_bad_input import official_files
 from tests.own_data import command, write_blobs
 
 SHORT = ["--iterations", 20, "--evaluate-every", 5, "--checkpoint-every", 5, "--log-every", 5, "--batch-size", 16]
-# Unbuffered, as in most containers: every word is written at once, and fails at once.
+# Unbuffered, as in most containers, so that every message is written, and fails, at once.
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -34,7 +34,7 @@ def full_disk() -> int:
         pytest.param(full_disk, marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")),
     ],
 )
-def test_a_run_goes_on_when_its_words_reach_nobody(tmp_path: Path, streams) -> None:
+def test_a_run_continues_when_its_messages_cannot_be_written(tmp_path: Path, streams) -> None:
     source, target = write_blobs(tmp_path)
     stream = streams()
     arguments = command("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT)
@@ -45,7 +45,7 @@ def test_a_run_goes_on_when_its_words_reach_nobody(tmp_path: Path, streams) -> N
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell's way to close streams")
-def test_a_run_goes_on_without_streams(tmp_path: Path) -> None:
+def test_a_run_continues_without_streams(tmp_path: Path) -> None:
     source, target = write_blobs(tmp_path)
     arguments = command("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT)
     closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *arguments]
@@ -54,8 +54,8 @@ def test_a_run_goes_on_without_streams(tmp_path: Path) -> None:
     assert "process" in (tmp_path / "run" / ".lock").read_text()
 
 
-def test_a_queue_goes_on_when_its_words_reach_nobody(tmp_path: Path) -> None:
-    """With workers, who have inherited the stream."""
+def test_a_queue_continues_when_its_messages_cannot_be_written(tmp_path: Path) -> None:
+    """Its workers inherit the stream."""
     script = """
 import sys
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Checkpoints that survive a kill at any moment: written aside, flushed, then renamed into place, each with checksums.
+"""Checkpoints that survive a kill at any moment: written under another name, flushed, then renamed into place.
 
-A checkpoint is a folder: ``weights.safetensors`` (the networks), ``state.pt`` (optimisers, step and the loop's own
-notes; loads with ``weights_only=True``) and ``manifest.json`` (checksums). The last two are kept, so that a damaged one
-has a predecessor.
+A checkpoint is a folder with ``weights.safetensors`` (the networks), ``state.pt`` (the optimisers, the step and the
+:class:`LoopState`; loads with ``weights_only=True``) and ``manifest.json`` (checksums). The last two are kept, so that
+there is another one if the last is damaged.
 """
 
 import hashlib
@@ -27,17 +27,20 @@ from vmt.errors import InputError
 
 @dataclass
 class LoopState:
-    """How a run has gone so far."""
+    """What the training loop knows about a run so far."""
 
     seconds: float = 0.0
+    """The time that all iterations and evaluations took."""
     best_source: float = 0.0
+    """The best accuracy on held-out source samples."""
     collapsed: str | None = None
+    """What is wrong with the run, if it has collapsed."""
     phases: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The last judgement of each phase that has ended."""
+    """The last evaluation of each phase that has ended."""
     clock: list[tuple[int, float]] = field(default_factory=list)
-    """Iterations and the seconds they had taken, at each look."""
+    """The iteration of each evaluation, and the seconds until then."""
     best: dict[str, Any] | None = None
-    """Which look is the best by ``Config.keep_best``."""
+    """The best evaluation by ``Config.keep_best``."""
 
 
 CHECKPOINTS = "checkpoints"
@@ -50,44 +53,47 @@ class Damaged(Exception):
     """A checkpoint that cannot be trusted."""
 
 
-def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any], step: int) -> None:
-    """Write one checkpoint and drop those before the last two."""
+def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], loop_state: Mapping[str, Any], step: int) -> None:
+    """Write one checkpoint, and remove all but the last two."""
     roles = {name: t.contiguous() for name, t in tensors.items() if name.startswith("roles/")}
     rest = {name: t.clone() for name, t in tensors.items() if not name.startswith("roles/")}
     final = folder / f"{PREFIX}{step:09d}"
-    aside = folder / f".{final.name}.{os.getpid()}"
+    unfinished = folder / f".{final.name}.{os.getpid()}"
     with explain_write_errors(final):
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
         try:
-            parts = {WEIGHTS: save(roles), STATE: saved({"tensors": rest, "notes": dict(notes)})}
+            parts = {WEIGHTS: save(roles), STATE: to_bytes({"tensors": rest, "notes": dict(loop_state)})}
             for name, content in parts.items():
-                write_atomically(aside / name, content)
+                write_atomically(unfinished / name, content)
             sums = {name: hashlib.sha256(content).hexdigest() for name, content in parts.items()}
-            write_atomically(aside / MANIFEST, json.dumps({"step": step, "sha256": sums}).encode())
-            flush_to_disk(aside)
+            write_atomically(unfinished / MANIFEST, json.dumps({"step": step, "sha256": sums}).encode())
+            flush_to_disk(unfinished)
             shutil.rmtree(final, ignore_errors=True)
-            aside.replace(final)
+            unfinished.replace(final)
             flush_to_disk(folder)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
     for old in outdated(folder, final):
         shutil.rmtree(old, ignore_errors=True)
 
 
-def saved(state: dict[str, Any]) -> bytes:
-    """``torch.save`` to memory: to a disk that is full it fails with an error of its own, not with the system's."""
+def to_bytes(state: dict[str, Any]) -> bytes:
+    """``torch.save`` to memory. On a full disk it would raise an error of its own in place of the system's."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()
 
 
 def outdated(folder: Path, newest: Path) -> list[Path]:
-    """What a new checkpoint makes useless: those before the last two, the damaged ones from after it that the run went
-    back from, and what kills in the middle of a write have left."""
-    whole = checkpoints(folder)
-    later = [path for path in whole if path.name > newest.name]
-    return [*later, *whole[len(later) + KEEP :], *folder.glob(f".{PREFIX}*")]
+    """What may be removed once a new checkpoint is written.
+
+    These are all checkpoints before the last two, later ones that were damaged, so that the run continued from an
+    earlier one, and what was left of a checkpoint when the process was killed.
+    """
+    complete = checkpoints(folder)
+    later = [path for path in complete if path.name > newest.name]
+    return [*later, *complete[len(later) + KEEP :], *folder.glob(f".{PREFIX}*")]
 
 
 def checksum(path: Path) -> str:
@@ -100,7 +106,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and notes of one checkpoint; :class:`Damaged` when anything in it is not what was written."""
+    """The tensors and the loop state of a checkpoint; raises :class:`Damaged` if a file is not what was written."""
     try:
         sums = json.loads((path / MANIFEST).read_text())["sha256"]
         for name in (WEIGHTS, STATE):
@@ -113,15 +119,15 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[str]] | None:
-    """The newest checkpoint that is whole, with a sentence about each that is not; None when there is none at all."""
-    said: list[str] = []
+    """The newest checkpoint that is not damaged, and a message about each that is; None if there is none at all."""
+    messages: list[str] = []
     for path in checkpoints(folder):
         try:
-            tensors, notes = load_checkpoint(path)
+            tensors, loop_state = load_checkpoint(path)
         except Damaged as damage:
-            said.append(f"{damage}: going back to the checkpoint before it.")
+            messages.append(f"{damage}: continuing from the checkpoint before it.")
             continue
-        return tensors, notes, said
-    if said:
+        return tensors, loop_state, messages
+    if messages:
         raise InputError(f"every checkpoint in {folder} is damaged: start the run again in another folder.")
     return None

@@ -1,7 +1,7 @@
-"""The watch for collapse: the degenerate solution in which everything is one class.
+"""Watching for collapse: the degenerate solution in which every sample is predicted as one class.
 
-The paper's appendix describes it: with too large a λ_t the conditional entropy wins, predictions pile on one class, and
-the accuracy on the *source* falls too. So it can be seen early and without target labels.
+The paper's appendix describes it: with too large a λ_t the conditional entropy dominates, one class takes over the
+predictions, and the accuracy on the *source* falls, too. So it can be seen early and without target labels.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from vmt.methods.nouns import Method, Phase
 from vmt.step.plan import trains_on
 from vmt.train.checkpoint import LoopState
 
-# One class holding this much of the target when it holds far less of the labelled source.
+# A run has collapsed if one class has more than this share of the target, and far less of the source.
 PILED = 0.8
-# Source accuracy below this part of the best so far, once that best meant something.
+# So it has if the source accuracy falls below FALLEN times the best so far, if the best was above WORTH_FALLING_FROM.
 FALLEN, WORTH_FALLING_FROM = 0.6, 0.5
-# Running statistics need this many iterations to forget where they began; before, one class may well hold everything.
+# Running statistics need this many iterations to forget their initial values; before, one class may take everything.
 TIME_TO_LEARN = 500
 
 REMEDY = (
@@ -28,7 +28,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class CollapseWatch:
-    """What a run's looks add up to, one after the other: for the loop, and for a report from the log alone."""
+    """Observes the evaluations of a run one after the other, in the training loop or from a log."""
 
     method: Method
     source_share: float
@@ -36,34 +36,37 @@ class CollapseWatch:
     classes: Sequence[str] = ()
 
     def observe(
-        self, notes: LoopState, phase: Phase, begin: int, step: int, target: Evaluation, source: Evaluation | None
+        self, loop_state: LoopState, phase: Phase, begin: int, step: int, target: Evaluation, source: Evaluation | None
     ) -> str | None:
-        """Note a look at an iteration of a phase that began at ``begin``; a sentence where it changes what is known."""
+        """Observe the evaluation at an iteration of a phase that began at ``begin``, and update ``loop_state``.
+
+        Returns a message if the run has collapsed or recovered since the evaluation before.
+        """
         accuracy = None if source is None else source.accuracy
-        notes.best_source = max(notes.best_source, accuracy or 0.0)
+        loop_state.best_source = max(loop_state.best_source, accuracy or 0.0)
         late = step - begin > max(TIME_TO_LEARN, phase.iterations // 4)
-        # A method that never sees the target may well pile it on one class: that is the shift, not a collapse. And a
-        # phase that never sees the source, as DIRT-T's, may well forget it.
+        # A method that does not train on the target may predict one class for it: that is the domain shift and not a
+        # collapse. A phase that does not train on the source, such as DIRT-T's, may forget it.
         wrong, changed = None, None
         supervised = trains_on(phase, "source")
-        minded = source if supervised else None
+        watched_source = source if supervised else None
         if trains_on(phase, "target"):
-            wrong = collapse_in(target, minded, notes.best_source, self.source_share, late, self.classes)
+            wrong = collapse_in(target, watched_source, loop_state.best_source, self.source_share, late, self.classes)
         if late and wrong is None and self.method.reads_labels_of("source"):
-            wrong = unlearned(minded, self.source_share)
-        if wrong and not notes.collapsed:
-            notes.collapsed = changed = f"at iteration {step} {wrong}"
-        elif notes.collapsed and not wrong and (supervised or not ended_collapsed(notes)):
-            # What a phase before has ended with, one without the source cannot mend.
-            notes.collapsed, changed = None, f"at iteration {step} the predictions are spread again."
+            wrong = unlearned(watched_source, self.source_share)
+        if wrong and not loop_state.collapsed:
+            loop_state.collapsed = changed = f"at iteration {step} {wrong}"
+        elif loop_state.collapsed and not wrong and (supervised or not ended_collapsed(loop_state)):
+            # If an earlier phase ended collapsed, a phase without the source cannot repair it.
+            loop_state.collapsed, changed = None, f"at iteration {step} the predictions are spread again."
         if step == begin + phase.iterations:
-            notes.phases[phase.name] = {**asdict(target), "collapsed": notes.collapsed}
+            loop_state.phases[phase.name] = {**asdict(target), "collapsed": loop_state.collapsed}
         return changed
 
 
-def ended_collapsed(notes: LoopState) -> bool:
-    """Whether a phase has ended collapsed."""
-    return any(ended["collapsed"] for ended in notes.phases.values())
+def ended_collapsed(loop_state: LoopState) -> bool:
+    """Whether any phase ended collapsed."""
+    return any(ended["collapsed"] for ended in loop_state.phases.values())
 
 
 def collapse_in(
@@ -74,11 +77,11 @@ def collapse_in(
     late: bool,
     classes: Sequence[str] = (),
 ) -> str | None:
-    """One sentence when a run has collapsed, None while it is healthy.
+    """What is wrong with a run that has collapsed, or None.
 
-    ``best_source`` is the best source accuracy so far, ``source_share`` the share of the largest class among the
-    source's labels: where one class rules the source, one may rule the target. Before a model has learned anything it
-    may well name one class only, so nothing is said until it has, or until it is so ``late`` that it should have.
+    ``best_source`` is the best source accuracy so far. ``source_share`` is the share of the largest class among the
+    source's labels: where one class dominates the source, it may dominate the target, too. A model that has learned
+    nothing yet may predict a single class, so it counts only once it has learned something or should have (``late``).
     """
     share = target.largest_share
     learned = best_source > WORTH_FALLING_FROM or late
@@ -94,17 +97,17 @@ def collapse_in(
 
 
 def piled(share: float, source_share: float) -> bool:
-    """Whether the largest predicted class holds too much, the largest of the source holding so much."""
+    """Whether the largest predicted class has too large a share, compared with the largest class of the source."""
     return share > PILED and share > 1.5 * source_share
 
 
 def unlearned(source: Evaluation | None, source_share: float) -> str | None:
-    """One sentence when a run is late and yet hardly better on held-out source samples than their largest class."""
+    """What is wrong with a run that is hardly better on held-out source samples than their largest class, or None."""
     if source is None or source.accuracy is None or source_share > PILED or source.accuracy > 1.2 * source_share:
         return None
     return (
-        f"has learned nothing: {source.accuracy:.1%} of held-out source samples are right, and naming the largest "
-        f"class alone gives {source_share:.1%}; check that labels belong to their samples, and try a lower learning "
+        f"has learned nothing: {source.accuracy:.1%} of held-out source samples are right, and always predicting the "
+        f"largest class gives {source_share:.1%}; check that labels belong to their samples, and try a lower learning "
         "rate."
     )
 

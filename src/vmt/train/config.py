@@ -1,4 +1,4 @@
-"""How a run is carried out. One definition serves Python and the command line."""
+"""How a run is carried out. The command line makes its flags from the same definition."""
 
 from dataclasses import dataclass, fields
 
@@ -11,7 +11,7 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 
 @dataclass(frozen=True)
 class Config:
-    """What does not belong to the method: the seed, the machine, and how often to look."""
+    """How a run is carried out, apart from the method: the seed, the machine, and how often to log and evaluate."""
 
     seed: int = 0
     """Determines the initial weights and every random draw."""
@@ -20,25 +20,25 @@ class Config:
     """Samples per domain in a batch."""
 
     device: str = "auto"
-    """Where to train: auto, cpu, cuda or cuda:N. auto takes a GPU if there is one."""
+    """Where to train: auto, cpu, cuda or cuda:N. auto uses a GPU if there is one."""
 
     precision: str = "auto"
     """Arithmetic inside the networks: auto, float32 or bfloat16. Statistics, losses and optimiser stay in float32."""
 
     threads: int = 0
-    """CPU threads. 0 means one for small samples, where several would wait for each other, and else torch's number."""
+    """CPU threads. 0 means one for small samples, where one is fastest, and otherwise torch's default."""
 
     engine: str = "auto"
-    """How the step is run: auto, eager, compiled or captured. All compute the same."""
+    """How the step is run: auto, eager, compiled or captured. All engines compute the same."""
 
     log_every: int = 100
-    """Iterations between log records; each holds the means since the one before."""
+    """Iterations between log records; each record holds the means since the one before."""
 
     evaluate_every: int = 1000
     """Iterations between evaluations of the averaged model. vmt train has at least six in a phase on your own data."""
 
     evaluate_samples: int = 0
-    """Evaluate on at most this many held-out samples of each domain; 0 takes all of them."""
+    """Evaluate on at most this many held-out samples of each domain; 0 means all."""
 
     validate_samples: int = 1000
     """How many target samples, without labels, and source samples the validators score; 0 turns them off."""
@@ -62,15 +62,18 @@ class Config:
         for name in ("batch_size", "log_every", "evaluate_every", "checkpoint_every"):
             least = 2 if name == "batch_size" else 1
             if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}: give {least} or more.")
+                raise InputError(f"{name} must be {least} or more, but got {getattr(self, name)}.")
         for name in ("evaluate_samples", "validate_samples", "threads"):
             if getattr(self, name) < 0:
-                raise InputError(f"{name} is {getattr(self, name)}: give 0 or more.")
+                raise InputError(f"{name} must be 0 or more, but got {getattr(self, name)}.")
         if self.keep_best:
             check_name(self.keep_best)
             if self.validate_samples == 0:
-                raise InputError(f"keep_best {self.keep_best} needs validate_samples: give 1000, or leave one out.")
+                raise InputError(
+                    f"keep_best={self.keep_best} needs validators, but validate_samples is 0: set it to 1000, or leave "
+                    "keep_best out."
+                )
         if self.precision not in PRECISIONS:
-            raise InputError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
+            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, but got {self.precision!r}.")
         if self.engine not in ENGINES:
-            raise InputError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}.")
+            raise InputError(f"engine must be one of {', '.join(ENGINES)}, but got {self.engine!r}.")

@@ -1,15 +1,15 @@
-"""Being asked to stop: Ctrl-C, a polite kill, a terminal that is closed."""
+"""Requests to stop: Ctrl-C, ``kill``, a terminal that is closed."""
 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# A terminal that is closed, or a connection that breaks, sends SIGHUP; Windows has none.
-POLITE = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+# A terminal that is closed, or a connection that breaks, sends SIGHUP; Windows does not have it.
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-class Asked:
-    """A handler that remembers; the second Ctrl-C does not wait."""
+class StopRequest:
+    """A signal handler that remembers a request to stop. A second Ctrl-C stops at once."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -22,26 +22,28 @@ class Asked:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Ends at the next good moment, with everything saved, instead of anywhere. Inside another one it is the same one:
-    a queue knows of what its run was asked."""
+    """Remember requests to stop, so that work can stop when everything is saved. Yields whether there was a request.
+
+    Inside another ``interruptible`` the request is shared: a queue knows that its run was asked to stop.
+    """
     outer = signal.getsignal(signal.SIGTERM)
-    if isinstance(outer, Asked):
+    if isinstance(outer, StopRequest):
         yield lambda: bool(outer.numbers)
         return
-    asked = Asked()
-    with handled(asked):
-        yield lambda: bool(asked.numbers)
+    request = StopRequest()
+    with handled(request):
+        yield lambda: bool(request.numbers)
 
 
 @contextmanager
 def handled(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Polite signals go to a handler. One that is ignored stays so, which is what nohup does to SIGHUP."""
+    """Send the signals that ask to stop to a handler. SIGHUP stays ignored if it was, as under nohup."""
     before = {}
     try:
-        for number in POLITE:
+        for number in STOP_SIGNALS:
             if number != getattr(signal, "SIGHUP", None) or signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, handler)
-    except ValueError:  # not the main thread, which alone may set handlers
+    except ValueError:  # only the main thread may set handlers
         pass
     try:
         yield

@@ -85,7 +85,7 @@ def plain(metrics: dict[str, Tensor]) -> dict[str, Any]:
 
 TENSORBOARD_FOLDER = "tensorboard"
 EVENTS = "events.out.tfevents.*"
-# Lists of more classes than this are left out: nobody looks at so many charts.
+# Lists of more classes than this are left out: nobody reads so many charts.
 MAX_CLASSES = 50
 
 
