@@ -268,3 +268,9 @@ def test_spearman_with_ties_and_unknown_values() -> None:
     assert spearman([1, 1, 1], [1, 2, 3]) is None
     assert spearman([1], [2]) is None
     assert spearman([1, None, 3, 4], [2, 9, None, 5]) == pytest.approx(1)
+
+
+def test_a_run_of_adapt_of_an_earlier_version_is_ranked() -> None:
+    history = read_history(Path(__file__).parents[1] / "fixtures" / "364b1c0" / "adapted")
+    assert history.finished
+    assert history.evaluations[-1].file is not None

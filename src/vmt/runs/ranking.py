@@ -69,7 +69,7 @@ def read_history(folder: Path) -> History:
             )
         )
     data = (run.run_json.get("fingerprint"), int(validated[-1]["validated"]))
-    return History(tuple(evaluations), data, summary.get("collapsed"), bool(summary.get("finished")))
+    return History(tuple(evaluations), data, summary.get("collapsed"), bool(summary.get("finished", run.ended)))
 
 
 def candidates(histories: Sequence[History]) -> list[ScoredModel]:

@@ -10,7 +10,7 @@ from typing import Any
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import Evaluation
 from vmt.methods.nouns import Method
-from vmt.runs.folder import AS_A_VALUE, EARLIER_ADAPT, RUN, SUMMARY, RunSpec, read_record
+from vmt.runs.folder import AS_A_VALUE, EARLIER_ADAPT, RUN, SUMMARY, RunSpec, model_at_the_end, read_record
 from vmt.step.plan import trains_on
 from vmt.train.checkpoint import LoopState
 from vmt.train.collapse import CollapseWatch
@@ -37,7 +37,12 @@ class RunRecord:
     run_json: Mapping[str, Any]
     log: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Any] | None
-    """None for a run that has not finished."""
+    """None for a run that has not ended, and for one of ``vmt.adapt`` of an earlier version."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended. Until version 0.1, ``vmt.adapt`` wrote a model and no summary."""
+        return self.summary is not None or model_at_the_end(self.folder).is_file()
 
     @property
     def method(self) -> str:
@@ -137,7 +142,7 @@ def status_of(run: RunRecord, largest_source_class: float | None = None, classes
     if collapsed:
         sentence = str(collapsed)
         return {"kind": "collapsed", "text": sentence[:1].upper() + sentence[1:]}
-    if run.summary is None:
+    if not run.ended:
         of = f" of {run.built_method.iterations:,}" if run.built_method else ""
         how = f"vmt train --resume {run.folder}" if run.spec.can_be_built_again else "resume=True in Python"
         text = f"Not finished: the log ends at iteration {run.iterations:,}{of}. Resume the run with {how}."
