@@ -146,15 +146,15 @@ def term(*reads: object) -> Term:
 def test_errors_name_the_role_and_the_tap() -> None:
     with pytest.raises(InputError, match="student"):
         plan(Update("u", ("classifier",), (term(View("student", SOURCE).logits),)), TAPS)
-    with pytest.raises(InputError, match="'pixels' of the role 'classifier'.*features, hidden, logits"):
+    with pytest.raises(InputError, match=r"'pixels' of the role 'classifier'.*features, hidden, logits"):
         plan(Update("u", ("classifier",), (term(View("classifier", SOURCE).tap("pixels")),)), TAPS)
     mixed = View("classifier", SOURCE, entry="hidden")
-    with pytest.raises(InputError, match="'features' of the role 'classifier'.*after hidden are logits"):
+    with pytest.raises(InputError, match=r"'features' of the role 'classifier'.*after hidden are logits"):
         plan(Update("u", ("classifier",), (term(mixed.tap("features")),)), TAPS)
-    with pytest.raises(InputError, match="'classifier' at 'pixels'.*features, hidden, logits"):
+    with pytest.raises(InputError, match=r"'classifier' at 'pixels'.*features, hidden, logits"):
         plan(Update("u", ("classifier",), (term(replace(mixed, entry="pixels").logits),)), TAPS)
     near = View("classifier", SOURCE, probe=View("classifier", SOURCE).logits)
-    with pytest.raises(InputError, match="'logits' of a view with a probe.*slope"):
+    with pytest.raises(InputError, match=r"'logits' of a view with a probe.*slope"):
         plan(Update("u", ("classifier",), (term(near.logits),)), TAPS)
 
 

@@ -6,6 +6,7 @@
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -58,6 +59,12 @@ class Outcome:
     """The network of the best evaluation, if ``Config.keep_best`` asked for it."""
     given_up: bool = False
     """Whether the run was stopped because it collapsed, so that there is no point in resuming it."""
+
+    @property
+    def notes(self) -> LoopState:
+        """The earlier name of ``loop_state``."""
+        warnings.warn("Outcome.notes has a new name: use loop_state.", DeprecationWarning, stacklevel=2)
+        return self.loop_state
 
 
 def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
