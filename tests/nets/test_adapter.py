@@ -103,7 +103,7 @@ def test_batch_norms_keep_weights_statistics_eps_and_momentum() -> None:
     for a, b in zip(ours, theirs, strict=True):
         for name in ("weight", "bias", "running_mean", "running_var"):
             torch.testing.assert_close(getattr(a, name), getattr(b, name))
-    # One more training pass moves the means alike; our variance is the biased one.
+    # One more training pass moves the means alike; vmt's variance is the biased one.
     user.train()(images())
     net.train()(images())
     torch.testing.assert_close(ours[0].running_mean, theirs[0].running_mean)

@@ -1,4 +1,4 @@
-"""Ways to run the same training step fast: as it is written, compiled, or as a captured CUDA graph."""
+"""Engines, which run the training step: as it is written, compiled, or as a captured CUDA graph."""
 
 from typing import TYPE_CHECKING
 

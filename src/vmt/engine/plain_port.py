@@ -1,7 +1,7 @@
-"""The plain port that the engines are measured against: PyTorch as one would first write it.
+"""The plain port that the engines are compared with: a first version in PyTorch, without any tuning.
 
-nn.BatchNorm2d, one forward pass per term, torch's own Adam, float32, no graph. It does the arithmetic of one VMT or
-DIRT-T iteration, and nothing here is used for training.
+It uses nn.BatchNorm2d, one forward pass per term, torch's Adam and float32, and neither a compiler nor a CUDA graph. It
+does the arithmetic of one VMT or DIRT-T iteration and is not used for training.
 """
 
 from collections.abc import Callable

@@ -104,8 +104,8 @@ class LinearBeforeNorm(nn.Linear):
         bias = None if self.bias is None else self.bias.detach()
         small = self.out_features <= FEW_OUTPUTS and self.in_features <= FEW_INPUTS
         if x.is_cuda and x.dtype == torch.float32 and small:
-            # With few columns, and fused with its neighbours, this takes less than the start of a matrix product. If
-            # nothing is fused, all products are in memory, so there must be few inputs, too.
+            # Fused with its neighbours, this takes less time than starting a matrix product. If nothing is fused, all
+            # products are held in memory, so the layer must be small.
             y = (x.unsqueeze(1) * self.weight).sum(-1)
             return y if bias is None else y + bias
         return F.linear(x, self.weight, bias)

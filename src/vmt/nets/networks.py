@@ -73,7 +73,7 @@ def mlp(
     dropout: float = 0.1,
     noise: float = 0.1,
 ) -> Staged:
-    """Four dense layers of ``width``, dropout and Gaussian noise after the second (``features``), BN on the logits.
+    """Four dense layers of ``width``; dropout and Gaussian noise after the second (``features``); BN on the logits.
 
     >>> mlp((5,), classes=3).taps
     ('features', 'hidden', 'logits')
@@ -90,7 +90,7 @@ def mlp(
 
 
 def discriminator(features: int, hidden: int = 100) -> Staged:
-    """d: flattened features → dense ReLU → one logit, positive for source. No batch norm.
+    """The discriminator d: flattened features → dense ReLU → one logit, positive for source, without batch norm.
 
     >>> discriminator(features=4096).taps
     ('domain',)
