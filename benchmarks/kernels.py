@@ -6,8 +6,8 @@ python benchmarks/kernels.py
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from vmt.kernels import norm_activate as fused
-from vmt.kernels.norm_activate import After, NormaliseActivate, Tiles
+from vmt.kernels import normalisation as fused
+from vmt.kernels.normalisation import After, NormaliseActivate, Tiles
 
 SHAPES = ((4, 32, False), (4, 32, True), (2, 32, False), (2, 32, True), (4, 16, False), (2, 16, False), (2, 8, False))
 CHOICES = {

@@ -1,10 +1,10 @@
 """Export a model as one file for other programs, ONNX or ``torch.export``, and read such a file back.
 
-The file contains the preprocessing: it takes samples as they are stored and returns probabilities. Images have the shape
-(N, H, W, C), in which pictures are decoded, with any height and width; vectors (N, F). N is free.
+The file contains the preprocessing: it takes samples as they are stored and returns probabilities. Images have the
+shape (N, H, W, C), in which pictures are decoded, with any height and width; vectors (N, F). N is free.
 
 The header of the file has the entries ``format`` and ``version`` and, in JSON, ``classes``, ``features``, ``input``,
-``preprocess`` and ``about``. ONNX keeps it in the metadata of the model, a ``.pt2`` file in the extra file ``vmt.json``.
+``preprocess`` and ``about``. ONNX keeps it in the metadata of the model, a ``.pt2`` file in its file ``vmt.json``.
 """
 
 import copy

@@ -142,8 +142,8 @@ def check_trusted(spec: NetSpec, network: str | None, what: str | Path) -> NetSp
         return replace(spec, name=network)
     if spec.name == OWN_MODULE:
         raise InputError(
-            f"{what} holds a user-defined network: name the function that builds it with --net package.module:function (in "
-            "Python: network=function)."
+            f"{what} holds a user-defined network: name the function that builds it with --net package.module:function "
+            "(in Python: network=function)."
         )
     if network is not None and network != spec.name and (spec.factory is None or factory_name(network) != spec.factory):
         raise InputError(
@@ -151,8 +151,8 @@ def check_trusted(spec: NetSpec, network: str | None, what: str | Path) -> NetSp
         )
     if network is None and spec.factory is not None:
         raise InputError(
-            f"{what} holds a network that is built by {spec.factory}, and importing that function runs its code: if you "
-            f"trust it, add --net {spec.factory} (in Python: network={spec.factory!r})."
+            f"{what} holds a network that is built by {spec.factory}, and importing that function runs its code: if "
+            f"you trust it, add --net {spec.factory} (in Python: network={spec.factory!r})."
         )
     return spec
 
@@ -160,8 +160,8 @@ def check_trusted(spec: NetSpec, network: str | None, what: str | Path) -> NetSp
 def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None, device: str = "auto") -> Model:
     """Load a model from its file, or from the folder of the run that made it.
 
-    A model with a user-defined network needs ``network``: the ``package.module:function`` that it was trained with, or a
-    function that builds it. Importing runs code, so a name that only the file mentions is never imported.
+    A model with a user-defined network needs ``network``: the ``package.module:function`` that it was trained with, or
+    a function that builds it. Importing runs code, so a name that only the file mentions is never imported.
 
     >>> import numpy as np, tempfile, vmt
     >>> ys = np.arange(60) % 3
@@ -213,7 +213,7 @@ def find_model_file(path: Path) -> Path:
         raise InputError(f"there is no model at {path}: give a saved model, or the folder of a finished run.")
     if path.suffix[1:] in FORMATS:
         raise InputError(
-            f"{path} is an exported file: open it with vmt.export.load_exported, or give the model that it was made from."
+            f"{path} is an exported file: open it with vmt.export.load_exported, or give the model it was made from."
         )
     return path
 

@@ -10,7 +10,7 @@ from vmt import methods
 from vmt.engine.bench import Workload
 from vmt.engine.capture import rolled_back
 from vmt.engine.compile import constants_as_tensors, reached, traced
-from vmt.engine.metric_sums import MetricSums
+from vmt.engine.engine import MetricSums
 from vmt.methods.nouns import Adam
 from vmt.nets.norm import normalised_together
 from vmt.step.draws import seed_layers

@@ -16,8 +16,7 @@ from vmt.device import bfloat16_helps
 from vmt.engine import make_engine
 from vmt.engine.bench import Workload, workload
 from vmt.engine.capture import rolled_back
-from vmt.engine.engine import Engine, Prepared, or_eager, remember_compiled_kernels
-from vmt.engine.metric_sums import MetricSums
+from vmt.engine.engine import Engine, MetricSums, Prepared, or_eager, remember_compiled_kernels
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase, Ramp
 from vmt.step.draws import seed_layers

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from vmt.kernels import convolution
 from vmt.kernels.convolution import by_weights
 from vmt.kernels.forward_call import call
-from vmt.kernels.instance_norm import NormaliseImages
 from vmt.kernels.launch import have_triton
-from vmt.kernels.norm_activate import After, NormaliseActivate, reference
+from vmt.kernels.normalisation import After, NormaliseActivate, NormaliseImages, reference
 from vmt.kernels.random_bits import multiples, random_bits_in_torch
 from vmt.nets import norm
-from vmt.nets.layers import ConvBlock, Dropout, GaussianNoise, Stage
+from vmt.nets.networks import ConvBlock, Dropout, GaussianNoise, Stage
 from vmt.step.draws import key_on
 
 GPU = torch.cuda.is_available()

@@ -14,16 +14,15 @@ from vmt import methods
 from vmt.data import Domain, Preprocess
 from vmt.engine.capture import rolled_back
 from vmt.engine.compile import BY_WEIGHTS, fuse_weight_gradients, reached, traced
-from vmt.engine.metric_sums import MetricSums
+from vmt.engine.engine import MetricSums
 from vmt.kernels import launch
 from vmt.kernels.convolution import serves, serves_stem
 from vmt.kernels.forward_call import BatchStatistics
-from vmt.kernels.instance_norm import serves_images
 from vmt.kernels.launch import have_triton
-from vmt.kernels.norm_activate import fusable
+from vmt.kernels.normalisation import fusable, serves_images
 from vmt.methods.nouns import Method
 from vmt.nets import cnn, layers, norm
-from vmt.nets.layers import ConvBlock, Dropout, GaussianNoise, Stage
+from vmt.nets.networks import ConvBlock, Dropout, GaussianNoise, Stage
 from vmt.nets.norm import move_running_statistics
 from vmt.step.draws import SeededDraws
 from vmt.step.iteration import StepContext, step

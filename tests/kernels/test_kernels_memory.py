@@ -16,11 +16,10 @@ from tests.kernels.test_kernels_in_a_step import STEPS, as_on_cuda
 from tests.memory import Seen, nothing_beyond
 from vmt.data.preprocess import Preprocess
 from vmt.kernels import convolution
-from vmt.kernels import norm_activate as fused
+from vmt.kernels import normalisation as fused
 from vmt.kernels.forward_call import call
-from vmt.kernels.instance_norm import NormaliseImages
 from vmt.kernels.launch import have_triton
-from vmt.kernels.norm_activate import After, NormaliseActivate
+from vmt.kernels.normalisation import After, NormaliseActivate, NormaliseImages
 from vmt.step.draws import SeededDraws
 
 pytestmark = [

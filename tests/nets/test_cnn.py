@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vmt.errors import InputError
 from vmt.nets import Staged, cnn, discriminator, mlp
-from vmt.nets.layers import GaussianNoise, initialised, logits_layer
+from vmt.nets.networks import GaussianNoise, initialised, logits_layer
 from vmt.nets.norm import BatchNorm, InstanceNorm
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vmt.nets.layers import Dropout, GaussianNoise
+from vmt.nets.networks import Dropout, GaussianNoise
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -175,7 +175,7 @@ def test_vmt_train_resumes_a_run_whose_inputs_were_files(tmp_path: Path, monkeyp
     [{"source": "source.npz"}, {"target": "target.npz"}, {"source": "a", "target": "b", "target_labels": [0, 1]}],
 )
 def test_paths_and_arrays_are_not_mixed(tmp_path: Path, given: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="source|target"):
+    with pytest.raises(InputError, match=r"source|target"):
         adapt(tmp_path, **given)
 
 

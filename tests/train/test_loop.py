@@ -8,7 +8,7 @@ import torch
 
 from vmt import InputError, methods
 from vmt.data import Task
-from vmt.engine.metric_sums import STEPS, TOTAL, MetricSums
+from vmt.engine.engine import STEPS, TOTAL, MetricSums
 from vmt.evaluate.accuracy import Evaluation
 from vmt.methods.nouns import Adam, Ramp
 from vmt.nets import mlp

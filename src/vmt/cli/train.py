@@ -151,7 +151,7 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
 
 
 def notes(method: str | None) -> Callable[[str], None]:
-    """Print notes about how data were read. They must not claim that a method ignores target labels that it trains on."""
+    """Print notes about how data were read, which say of ``target_only`` that it trains on target labels."""
     from vmt.data.files.own import EVALUATION_ONLY
 
     claim = "target_only trains on target labels" if method == "target_only" else EVALUATION_ONLY

@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from vmt.engine.capture import drawing_with_torch_alone, rolled_back
-from vmt.engine.metric_sums import MetricSums
+from vmt.engine.engine import MetricSums
 from vmt.engine.torch_patches import corrected_inductor
 from vmt.kernels import convolution  # noqa: F401  (registers the operator)
 from vmt.kernels.launch import launches_early

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vmt.errors import InputError
 from vmt.losses import at_least_float32
-from vmt.nets.layers import FullPrecision, LinearBeforeNorm, initialised
+from vmt.nets.networks import FullPrecision, LinearBeforeNorm, initialised
 from vmt.nets.norm import BatchNorm
 from vmt.nets.staged import Staged, evaluating
 

@@ -1,22 +1,189 @@
-"""The networks of the package: the paper's CNNs, an MLP for vectors with the same taps, and the discriminator."""
+"""The networks of the package and their layers: the paper's CNNs, an MLP for vectors, and the discriminator."""
 
 import math
+from typing import TypeVar
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from vmt.errors import InputError
-from vmt.nets.layers import (
-    ConvBlock,
-    Dropout,
-    GaussianNoise,
-    GlobalAveragePool,
-    Stage,
-    dense_block,
-    initialised,
-    logits_layer,
-)
-from vmt.nets.norm import InstanceNorm
+from vmt.kernels.convolution import Stem, convolve, serves_stem
+from vmt.kernels.normalisation import After
+from vmt.losses import at_least_float32
+from vmt.nets.norm import BatchNorm, InstanceNorm
 from vmt.nets.staged import Staged
+
+SLOPE = 0.1
+# A dense layer with at most so many outputs and inputs is multiplied out on a CUDA device.
+FEW_OUTPUTS, FEW_INPUTS = 32, 256
+
+Weighted = TypeVar("Weighted", nn.Linear, nn.Conv2d)
+
+
+class GaussianNoise(nn.Module):
+    """Adds N(0, σ²) while training."""
+
+    def __init__(self, std: float) -> None:
+        super().__init__()
+        self.std = std
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.std <= 0:
+            return x
+        if x.device.type != "cpu":
+            return x + self.std * torch.randn_like(x)
+        # On a CPU, torch needs eight times as long to fill a channels_last tensor with normal numbers as a flat one.
+        noise = torch.randn(x.numel(), dtype=torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
+        return x + self.std * laid_out(noise, x)
+
+    def extra_repr(self) -> str:
+        return f"std={self.std}"
+
+
+class Dropout(nn.Dropout):
+    """Dropout. On a CPU it draws sixteen random bits for each value instead of a random double."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not 0 < self.p < 1 or x.device.type != "cpu":
+            return super().forward(x)
+        words = torch.randint(-(2**63), 2**63 - 1, (-(-x.numel() // 4),))
+        dropped = round(self.p * 2**16)
+        kept = words.view(torch.int16)[: x.numel()] >= dropped - 2**15
+        return x * laid_out(kept.to(x.dtype) * (2**16 / (2**16 - dropped)), x)
+
+
+def laid_out(flat: Tensor, like: Tensor) -> Tensor:
+    """Flat values in the shape of a tensor, and in its memory order if the tensor has no gaps in memory."""
+    dense = like.is_contiguous() or (like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last))
+    return flat.as_strided(like.shape, like.stride()) if dense else flat.view(like.shape)
+
+
+class GlobalAveragePool(nn.Module):
+    """The mean over all positions per channel, in full precision even for a bfloat16 map."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return at_least_float32(x).mean((2, 3))
+
+
+def initialised(layer: Weighted) -> Weighted:
+    """The authors' initialisation: a normal of std √(1.3·2/fan_in), truncated at two standard deviations; bias 0."""
+    std = math.sqrt(1.3 * 2 / layer.weight[0].numel())
+    nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class ConvolutionBeforeNorm(nn.Conv2d):
+    """A 3×3 convolution that a batch norm follows.
+
+    The norm takes the bias out of every output again, so that its gradient is zero apart from rounding. Adam would turn
+    that rounding into full steps. Here the bias gets no gradient, which also saves a pass over the activations. The
+    running means include it, as in the authors' program.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.bias is not None
+        return self.without_bias(x) + self.bias.detach()[:, None, None] if x.is_cuda else self.plain(x)
+
+    def plain(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, None if self.bias is None else self.bias.detach(), padding=1)
+
+    def without_bias(self, x: Tensor) -> Tensor:
+        """The convolution without its bias, by vmt's kernels on a CUDA device."""
+        y: Tensor
+        if serves_stem(x, self):
+            y = Stem.apply(x, self.weight)  # type: ignore[no-untyped-call]
+            return y
+        return convolve(x, self.weight)
+
+
+class LinearBeforeNorm(nn.Linear):
+    """A dense layer that a batch norm follows. Its bias gets no gradient, as in :class:`ConvolutionBeforeNorm`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.detach()
+        small = self.out_features <= FEW_OUTPUTS and self.in_features <= FEW_INPUTS
+        if x.is_cuda and x.dtype == torch.float32 and small:
+            # Fused with its neighbours, this takes less time than starting a matrix product. If nothing is fused, all
+            # products are held in memory, so the layer must be small.
+            y = (x.unsqueeze(1) * self.weight).sum(-1)
+            return y if bias is None else y + bias
+        return F.linear(x, self.weight, bias)
+
+
+class FullPrecision(nn.Sequential):
+    """Layers that run in single precision, or in double, inside a bfloat16 network."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            x = at_least_float32(x)
+            for layer in self:
+                x = layer(x)
+            return x
+
+
+class ConvBlock(nn.Sequential):
+    """conv 3×3 → BN → LeakyReLU 0.1."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        convolution = initialised(ConvolutionBeforeNorm(inputs, outputs, 3, padding=1))
+        super().__init__(convolution, BatchNorm(outputs), nn.LeakyReLU(SLOPE))
+
+    @property
+    def convolution(self) -> ConvolutionBeforeNorm:
+        convolution = self[0]
+        assert isinstance(convolution, ConvolutionBeforeNorm)
+        return convolution
+
+    @property
+    def norm(self) -> BatchNorm:
+        norm = self[1]
+        assert isinstance(norm, BatchNorm)
+        return norm
+
+
+class Stage(nn.Sequential):
+    """Layers in order. On a CUDA device, all that follows a convolution up to the next one runs as one kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = list(self)
+        while layers:
+            layer = layers.pop(0)
+            if not isinstance(layer, ConvBlock):
+                x = layer(x)
+                continue
+            convolution, norm = layer.convolution, layer.norm
+            if not norm.fuses(x):
+                x = layer(x)
+                continue
+            ending = end_of_block(layers, x)
+            del layers[: 3 if ending else 0]
+            assert convolution.bias is not None
+            x = norm.activated(convolution.without_bias(x), ending or After(SLOPE), convolution.bias)
+        return x
+
+
+def end_of_block(layers: list[nn.Module], x: Tensor) -> After | None:
+    """Max-pool 2, dropout and noise, if these layers come next and the pool leaves out no row or column of x."""
+    if x.shape[2] % 2 or x.shape[3] % 2:
+        return None
+    match layers[:3]:
+        case [nn.MaxPool2d(kernel_size=2), nn.Dropout(p=dropout), GaussianNoise(std=noise)] if dropout < 1:
+            return After(SLOPE, True, dropout, noise)
+    return None
+
+
+def dense_block(inputs: int, outputs: int) -> nn.Sequential:
+    """dense → BN → LeakyReLU 0.1, for vectors."""
+    return nn.Sequential(initialised(LinearBeforeNorm(inputs, outputs)), BatchNorm(outputs), nn.LeakyReLU(SLOPE))
+
+
+def logits_layer(inputs: int, classes: int) -> nn.Sequential:
+    """The last layer: dense, then BN. The paper's logits are batch-normalised."""
+    return FullPrecision(initialised(LinearBeforeNorm(inputs, classes)), BatchNorm(classes))
+
 
 # Two max-pools of 2 must leave at least one pixel for the last three convolutions.
 SMALLEST_SIDE = 4

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from vmt.errors import InputError
 from vmt.kernels.forward_call import BatchStatistics, call
-from vmt.kernels.instance_norm import NormaliseImages, serves_images
-from vmt.kernels.norm_activate import After, NormaliseActivate, fusable
+from vmt.kernels.normalisation import After, NormaliseActivate, NormaliseImages, fusable, serves_images
 from vmt.losses import at_least_float32
 
 

@@ -147,7 +147,7 @@ def check_free(folder: Path) -> None:
 
 
 def check_not_over(folder: Path) -> None:
-    """Refuse to resume a run that has ended and lost its checkpoints: it would start again and overwrite its results."""
+    """Refuse to resume a run that has ended and lost its checkpoints: it would start again and overwrite results."""
     if (folder / MODEL).exists() and not checkpoints(folder / CHECKPOINTS):
         raise InputError(f"{folder} has ended and has no checkpoint to resume from: start a new run in another folder.")
 
@@ -175,8 +175,8 @@ def check_same_settings(spec: RunSpec, asked: Mapping[str, Any]) -> None:
             raise InputError(f"the run was started without {flag}: leave it out to resume the run.")
         if known[name] != value:
             raise InputError(
-                f"the run was started with {flag} {known[name]}, not {value}: leave {flag} out to resume it, or start a "
-                "new run with another --out."
+                f"the run was started with {flag} {known[name]}, not {value}: leave {flag} out to resume it, or start "
+                "a new run with another --out."
             )
 
 

@@ -294,8 +294,8 @@ def every_setting() -> set[str]:
 def with_settings(
     recipe: Recipe, asked: Mapping[str, Any], written: Callable[[str], str] = str, add: str = "dirt_t=True"
 ) -> Recipe:
-    """A recipe with some settings replaced. A setting that it cannot use raises an InputError, in which ``written(name)``
-    is how the user writes a setting and ``add`` how DIRT-T is asked for.
+    """A recipe with some settings replaced. A setting that it cannot use raises an InputError; in its message,
+    ``written(name)`` is how the user writes a setting, and ``add`` how DIRT-T is asked for.
 
     >>> recipe = defaults_for((9,), samples=100).recipe("vmt", dirt_t=True)
     >>> with_settings(recipe, {"lambda_t": 0.1, "dirt_t_iterations": 50}).dirt_t["interval"]

@@ -127,8 +127,8 @@ def carry_out(
 ) -> Result:
     """Carry out a run and, with ``folder``, record it there.
 
-    With ``resume`` the run in the folder is continued from its last checkpoint. The run stops early, with a checkpoint to
-    resume from, after ``budget`` seconds, at the end of the phase ``until``, and on Ctrl-C or ``kill``.
+    With ``resume`` the run in the folder is continued from its last checkpoint. The run stops early, with a checkpoint
+    to resume from, after ``budget`` seconds, at the end of the phase ``until``, and on Ctrl-C or ``kill``.
     """
     config = run.config
     torch_device(config.device)
