@@ -337,10 +337,10 @@ def frame_values(x: Any, name: str) -> NDArray[Any]:
 def _frame_column(values: NDArray[Any], column: str, name: str) -> NDArray[Any]:
     if values.dtype.kind in "biuf":
         return values
-    strange = next((value for value in values.tolist() if not isinstance(value, int | float)), None)
-    if strange is not None or values.dtype.kind != "O":
+    other = next((value for value in values.tolist() if not isinstance(value, int | float)), None)
+    if other is not None or values.dtype.kind != "O":
         raise InputError(
-            f"the column {column!r} of {name} has {strange!r} instead of a number: encode it as numbers, fill it in, "
+            f"the column {column!r} of {name} has {other!r} instead of a number: encode it as numbers, fill it in, "
             "or leave it out."
         )
     numbers: NDArray[Any] = values.astype(np.float64)  # None becomes NaN, which domain() refuses

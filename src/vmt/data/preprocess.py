@@ -112,7 +112,9 @@ class Preprocess:
             fits = x.ndim == 4 and (x.shape[1] == self.channels or grey) and tuple(x.shape[2:]) == self.size
             expected = f"(N, {self.channels}, {self.size[0]}, {self.size[1]})"
         if not fits:
-            raise InputError(f"the network expects samples of shape {expected}, not {tuple(x.shape)}.")
+            raise InputError(
+                f"the network expects samples of shape {expected}, but got {tuple(x.shape)}: reshape them."
+            )
 
 
 @cache

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vmt.data.task import Task
 
 DIGITS = tuple("0123456789")
-SIZE = (32, 32)  # of the images that the paper's networks see, whatever the size of the stored images
+SIZE = (32, 32)  # the image size of the paper's networks, to which stored images are resized
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from vmt.data.files.tables import LABEL, read_csv, read_parquet
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError, few, shown
 
-LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # of the size that is chosen for pictures; users may choose any other
+LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # limits of the size that is chosen for pictures; users may choose any other
 UNLABELLED = ("unlabelled", "unlabeled")  # names of a subfolder of samples without labels
 SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
 EVALUATION_ONLY = "target labels are used for evaluation only"
@@ -212,7 +212,7 @@ def _read_all(
 
 
 def _open(path: Path, options: ReadOptions, features: Sequence[str]) -> RawSamples | PictureHeaders:
-    """The samples of a path; of pictures, only the headers."""
+    """The samples of a path, or only the headers if it holds pictures."""
     if path.is_dir():
         return read_headers(list_pictures(path), options.cache, options.progress)
     existing_file(path, f"give {INPUT_FORMATS}")

@@ -1,6 +1,6 @@
 """Reading pictures: their headers first, then their pixels, in threads, and cached for the next time.
 
-The headers tell the sizes and colours, from which one size for all pictures is chosen. Pictures that cannot be read are
+The headers give the sizes and colours, from which one size for all pictures is chosen. Pictures that cannot be read are
 left out and named; too many of them are an error.
 """
 
@@ -32,10 +32,10 @@ from vmt.disk import atomic_path
 from vmt.errors import InputError, few, shown
 from vmt.progress import Bar
 
-MAX_PIXELS = 2**26  # of a decoded picture, 8192×8192, which takes a few hundred megabytes
-# Larger pictures are decoded one at a time, so that the threads together do not need the memory of several.
+MAX_PIXELS = 2**26  # 8192×8192; a decoded picture of this size takes a few hundred megabytes
+# Pictures with more pixels are decoded one at a time, so that several threads do not run out of memory.
 LARGE = 2**22
-PICTURES_AHEAD = 256  # that the threads may decode before they are needed
+PICTURES_AHEAD = 256  # the threads may decode this many pictures before they are needed
 PATIENCE = 2.0  # seconds of reading before a progress bar is shown
 
 JPEG_START = b"\xff\xd8\xff"
@@ -54,7 +54,7 @@ GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
 
 DECODER_VERSION = 2  # part of the cache's keys; increase it when pictures are decoded differently
 DAY = 24 * 3600
-# Cached files are removed when unused for so many days, and the least recently used when all of them are larger.
+# Cached files are removed when unused for this many days, and the least recently used when they exceed this size.
 CACHE_DAYS, CACHE_BYTES = 30, 8 * 2**30
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class PictureHeader:
-    """What the header of a picture tells."""
+    """The contents of a picture's header."""
 
     size: Size  # the right way up
     grey: bool
@@ -77,7 +77,7 @@ class PictureHeader:
 
 @dataclass(frozen=True, eq=False)
 class PictureHeaders:
-    """Pictures that are not decoded yet, with what their headers tell."""
+    """Pictures that are not decoded yet, with the contents of their headers."""
 
     pictures: PictureList
     stamps: tuple[Stamp, ...]
@@ -159,7 +159,7 @@ def _examples(pictures: PictureList, faults: NDArray[np.str_]) -> str:
 
 
 def _read_each(read: Callable[[Path], T], pictures: PictureList, progress: bool) -> Iterator[T | str]:
-    """The result of `read` for every picture in order, or a word for its fault."""
+    """The result of `read` for every picture in order, or a description of its fault."""
     bar = Bar(f"reading {pictures.name}", "pictures", len(pictures.files), show=progress, delay=PATIENCE, leave=False)
     # Pillow warns about sizes and damage that are handled here.
     with bar, warnings.catch_warnings():
@@ -170,7 +170,7 @@ def _read_each(read: Callable[[Path], T], pictures: PictureList, progress: bool)
 
 
 def read_in_threads(read: Callable[[Path], T], paths: Iterable[Path]) -> Iterator[tuple[Path, T | str]]:
-    """Every path in order with the result of `read`, or a word for its fault."""
+    """Every path in order with the result of `read`, or with a description of its fault."""
     waiting: deque[tuple[Path, Future[T | str]]] = deque()
     pool = ThreadPoolExecutor(min(8, usable_cores()))
     try:
@@ -335,7 +335,7 @@ def _write_cache(path: Path, arrays: Arrays) -> None:
 
 
 def _remove_old_files(folder: Path) -> None:
-    for temporary in folder.glob(".*.npz.*"):  # of processes that were killed, or that are still writing
+    for temporary in folder.glob(".*.npz.*"):  # left by processes that were killed, or still being written
         if time.time() - temporary.stat().st_mtime > DAY:
             temporary.unlink(missing_ok=True)
     total = 0

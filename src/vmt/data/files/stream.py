@@ -104,7 +104,7 @@ def _open_all(inputs: Iterable[Path | str], spec: InputSpec, stdin: IO[bytes]) -
 
 
 def _open_stdin(stdin: IO[bytes], spec: InputSpec) -> Iterator[Path | Iterator[Item]]:
-    """Paths, one per line; or, for a model of vectors, the rows of a CSV file."""
+    """The paths on standard input, one per line, or the rows of a CSV file if the model reads vectors."""
     lines = (line.rstrip(b"\r\n") for line in stdin)
     first = next((line for line in lines if line.strip()), None)
     if first is None:

@@ -29,7 +29,7 @@ LABEL = "label"  # the column of the class names, unless the user names another
 PATH_COLUMNS = ("path", "file", "filename", "image", "picture")
 PANDAS_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas names an index without a name
 TRUTH = {"true": 1.0, "false": 0.0}
-ROWS_AT_ONCE = 4096  # of a Parquet file
+ROWS_AT_ONCE = 4096  # rows of a Parquet file in one portion
 
 Row = list[str]
 
@@ -219,8 +219,8 @@ def _number(cell: str) -> float | None:
 def _layout(row: Sequence[str], label: str | None, name: str, wanted: Sequence[str]) -> Layout:
     """Decide from the first row whether it is a header, and whether the table lists pictures.
 
-    A row that starts with the name of a picture is not a header, nor is a row of numbers. An exception are column names
-    that are numbers, as pandas writes them for columns without names: the columns that are asked for tell.
+    A row that starts with the name of a picture is not a header. A row of numbers is a header only if it holds the
+    requested columns, because pandas writes numbers as the names of columns without names.
     """
     unnamed = [f"column {i}" for i in range(1, len(row) + 1)]
     if Path(row[0]).suffix.lower() in PICTURE_SUFFIXES:

@@ -19,7 +19,7 @@ PIECE = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """How much an archive may unpack to; photographs hardly shrink, so a high compression ratio means a bomb."""
+    """How much an archive may unpack to; photographs hardly shrink, so a high compression ratio is a sign of a bomb."""
 
     size: int = 8 * 2**30  # bytes; the largest published archive holds 3.4 GB
     ratio: int = 50

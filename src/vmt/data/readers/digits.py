@@ -82,9 +82,9 @@ def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
     start = 4 + 4 * axes
     if len(content) < start:
         raise InputError(f"{path} is truncated inside its header: download it again.")
-    found, *shape = (int(word) for word in np.frombuffer(content, ">u4", 1 + axes))
-    if found != magic:
-        raise InputError(f"{path} has the magic number {found}, not {magic} as an idx file has: download it again.")
+    number, *shape = (int(word) for word in np.frombuffer(content, ">u4", 1 + axes))
+    if number != magic:
+        raise InputError(f"{path} has the magic number {number}, not {magic} as an idx file has: download it again.")
     if len(content) - start != math.prod(shape):
         raise InputError(
             f"{path} is damaged: its header announces {math.prod(shape)} bytes, but "

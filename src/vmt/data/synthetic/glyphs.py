@@ -20,7 +20,7 @@ FONTS = (
     *(f"{name}.ttf" for name in ("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10")),
 )
 CELL = 64  # side of the picture of a digit
-INK_HEIGHT = 40  # of a font's digits in that picture
+INK_HEIGHT = 40  # height of a font's digits in that picture
 FONT_SUFFIXES = (".ttf", ".otf", ".ttc")
 # A lower level at which blurred ink counts as ink gives heavier strokes: as drawn, heavier, heaviest.
 LEVELS = (0.5, 0.3, 0.15)

@@ -26,7 +26,7 @@ from vmt.errors import InputError
 
 COUNTS: dict[Split, int] = {"train": SYN_TRAIN, "test": SYN_TEST}
 STREAMS: dict[Split, int] = {"train": 0, "test": 1}
-CHUNK = 128  # pictures drawn at once, the fastest number; always as many, so that no picture depends on the count
+CHUNK = 128  # pictures drawn at once, the fastest number; constant, so that no picture depends on the count
 NAME = "Synthetic Digits (re-creation)"
 REMEDY = "re-create Synthetic Digits with: vmt data build syn --data DIR"
 
