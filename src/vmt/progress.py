@@ -40,7 +40,7 @@ STDERR, STDOUT = SafeStream("stderr"), SafeStream("stdout")
 
 
 class Bar:
-    """Progress of one piece of work of ``total`` units, of which ``done`` were done before.
+    """Progress of a job of ``total`` units, of which ``done`` are already done.
 
     Nothing is shown for work that takes less than ``delay`` seconds. With ``leave=False``, a bar disappears at the end.
     The unit ``B`` stands for bytes, which are shown in megabytes.
@@ -116,20 +116,20 @@ class Bar:
 
 
 class Progress:
-    """Progress of work in several phases, with a bar for each, and with sentences between.
+    """Progress of a job in several phases: a bar for each phase, and messages between them.
 
-    Without ``show`` nothing is printed. Runs that share the set ``said`` print each sentence once.
+    Without ``show`` nothing is printed. Runs that share the set ``printed`` print each message once.
     """
 
     def __init__(
         self,
         label: str = "",
         show: bool = True,
-        said: set[str] | None = None,
+        printed: set[str] | None = None,
         unit: str = "iterations",
         leave: bool = True,
     ) -> None:
-        self.label, self.visible, self.said, self.unit, self.leave = label, show, said, unit, leave
+        self.label, self.visible, self.printed, self.unit, self.leave = label, show, printed, unit, leave
         self.bar: Bar | None = None
 
     def start(self, phase: str, total: int, done: int = 0) -> None:
@@ -146,17 +146,17 @@ class Progress:
         if self.bar is not None:
             self.bar.show_values(_percentages(target, source))
 
-    def say(self, sentence: str) -> None:
-        """Print a sentence above the bar."""
-        if self.said is not None:
-            if sentence in self.said:
+    def say(self, message: str) -> None:
+        """Print a message above the bar."""
+        if self.printed is not None:
+            if message in self.printed:
                 return
-            self.said.add(sentence)
-        if self.visible and sentence:
+            self.printed.add(message)
+        if self.visible and message:
             if self.bar is not None and self.bar.drawn is not None:
-                self.bar.drawn.write(sentence, file=STDERR)
+                self.bar.drawn.write(message, file=STDERR)
             else:
-                print(sentence, file=STDERR)
+                print(message, file=STDERR)
 
     def close(self) -> None:
         if self.bar is not None:

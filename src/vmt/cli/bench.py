@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=ENGINES[1:],
         metavar="ENGINE",
-        help=f"engines to time, of {', '.join(ENGINES[1:])}",
+        help=f"engines to time, any of {', '.join(ENGINES[1:])}",
     )
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="auto", help="arithmetic inside the networks (default: auto)"
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A whole number that is not too small: batch statistics need two samples."""
+    """A parser of whole numbers that are not smaller than ``least``; batch statistics need two samples."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:

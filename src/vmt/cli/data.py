@@ -37,7 +37,7 @@ MNISTM = """examples:
   vmt data build mnistm --data DATA
   vmt data build mnistm --data DATA --out elsewhere/mnistm --json
 
-Reads DATA/mnist and DATA/bsds500 and writes train.npz and test.npz. With the same seed everyone gets the same pixels.
+Reads DATA/mnist and DATA/bsds500 and writes train.npz and test.npz. The same seed always gives the same pixels.
 """
 SYN = f"""examples:
   vmt data build syn --data DATA
@@ -75,7 +75,7 @@ def add_mnistm(sets: Any) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to (default: DATA/mnistm)")
     parser.add_argument(
-        "--seed", type=int, default=0, help="determines the photographs and crops (default: 0, as for everybody)"
+        "--seed", type=int, default=0, help="determines the photographs and crops (default: 0, the usual set)"
     )
     add_json(parser)
     parser.set_defaults(run=mnistm)

@@ -56,14 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
     data = DataSpec("digits")
     task = load_data(data)
     summaries = {}
-    said: set[str] = set()
+    printed: set[str] = set()
     with interruptible() as interrupted:
         for name, label in LABELS.items():
             recipe = with_lengths(digits(name, dirt_t=name == "vmt"), first, refine, arguments)
-            progress = Progress(label, said=said)
+            progress = Progress(label, printed=printed)
             summaries[name] = carry_out(Run.of(RunSpec(data, recipe), task), out / name, progress=progress).summary
             if interrupted() or not summaries[name]["finished"]:
-                print(f"Interrupted; what was done is in {out}.")
+                print(f"Interrupted; the runs so far are in {out}.")
                 return 130
     table = {
         "source only": summaries["source_only"]["target_accuracy"],
@@ -106,7 +106,7 @@ def gap_closed(table: dict[str, float]) -> float:
 
 
 def comparison(table: dict[str, float], iterations: int) -> str:
-    """How VMT + DIRT-T compares with the bounds, which a few iterations may not put in the usual order."""
+    """How VMT + DIRT-T compares with the bounds, whose order may be reversed after few iterations."""
     low, ours, high = table["source only"], table["VMT + DIRT-T"], table["trained on target labels"]
     unlabelled = "without a single label from the handwriting"
     if ours < low:
@@ -140,7 +140,7 @@ def report(result: dict[str, Any]) -> str:
 
 
 def free_folder(out: Path) -> Path:
-    """The folder asked for, or the next one beside it that is free: no run is overwritten."""
+    """The requested folder, or the next free one beside it, so that no run is overwritten."""
     folder, n = out, 2
     while folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         folder, n = out.with_name(f"{out.name}-{n}"), n + 1

@@ -53,13 +53,15 @@ def run(arguments: argparse.Namespace) -> int:
         x, y, name = labelled(arguments.test, model, label)
     else:
         x, y, name = test_set(arguments.model, arguments.data)
-    found = model.evaluate(x, y)
-    print(f"{found.accuracy:.2%} of {found.samples} samples of {name}")
-    for label, accuracy, share in zip(model.classes, found.per_class or (), found.predicted_share, strict=True):
+    evaluation = model.evaluate(x, y)
+    print(f"{evaluation.accuracy:.2%} of {evaluation.samples} samples of {name}")
+    for label, accuracy, share in zip(
+        model.classes, evaluation.per_class or (), evaluation.predicted_share, strict=True
+    ):
         shown = "no samples" if accuracy is None else f"{accuracy:7.2%}"
         print(f"  {label:<20} {shown:>10}   predicted for {share:.1%}")
     if arguments.json:
-        print(json.dumps({"classes": model.classes, **asdict(found)}))
+        print(json.dumps({"classes": model.classes, **asdict(evaluation)}))
     return 0
 
 

@@ -95,7 +95,7 @@ def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, 
         try:
             task = load_data(read_run(arguments.model).data)
         except InputError:  # a model can be exported although its data are gone
-            return None, "random samples, as the run's data are not there"
+            return None, "random samples, because the run's data were not found"
         samples = task.target_test or task.target
         return as_stored(samples.x, model), samples.name
     return None, "random samples"

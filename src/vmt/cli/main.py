@@ -1,7 +1,7 @@
-"""The command ``vmt``: parse the arguments, run a command, and turn errors into a sentence and an exit code.
+"""The command ``vmt``: parse the arguments, run a command, and turn errors into a message and an exit code.
 
 Each command has a module, with its options at the top. PyTorch takes seconds to import, so no module imports it before
-the options have been parsed: help and errors in the options come at once.
+the options have been parsed: help and errors in the options appear immediately.
 """
 
 import argparse
@@ -31,7 +31,7 @@ EXAMPLES = """examples:
   vmt predict RUN picture.png                 classes and probabilities as CSV
   vmt export RUN                              one file for other programs, in ONNX
 """
-# What each command does. Its options and its code are in a module of the same name, or the one named below.
+# What each command does. Its options and its code are in the module of the same name, or in the one below.
 COMMANDS = {
     "demo": "see VMT work on a small real task, a few minutes on a CPU",
     "train": "train a method on a task or on your own data",
@@ -51,7 +51,7 @@ INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one sentence, and whose help fits the terminal."""
+    """An argument parser whose error messages are one sentence, and whose help fits the terminal."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **{**more, "formatter_class": Help})
@@ -88,7 +88,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 def show_warning(
     others: Callable[..., None], message: Warning | str, category: type, filename: str, *rest: Any
 ) -> None:
-    """Show a warning of this package as a sentence, without the line of code that it comes from."""
+    """Show a warning of this package without the line of code that it comes from."""
     if Path(vmt.__file__).parent in Path(filename).parents:
         complain(f"{str(message).rstrip('.')}.")
     else:
@@ -109,10 +109,10 @@ def open_closed_streams() -> None:
 
 @contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
-    """End the process at once when Ctrl-C is pressed during imports.
+    """End the process immediately when Ctrl-C is pressed during imports.
 
-    There is nothing to save yet, and a library may take the exception for a failure of its own. A handler that somebody
-    else has set stays.
+    There is nothing to save yet, and a library may mistake the exception for an error of its own. A handler that was
+    already set is kept.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -152,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
         complain(str(error))
         return 2
     except BrokenPipeError:
-        # The reader has gone (`vmt predict … | head`). That is not an error, but stdout must not be flushed again.
+        # The reader has closed the pipe (`vmt predict … | head`). That is not an error, but stdout must not be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the commands have in common: options made from dataclasses, options that several commands have, and their help.
+"""Code that the commands share: options made from dataclasses, options of several commands, and the help formatter.
 
 One definition serves Python and the command line: the name, type, default and docstring of a dataclass field are those
 of the option.
@@ -17,7 +17,7 @@ WIDEST = 118
 
 
 def add_fields(group: argparse._ActionsContainer, cls: type[Any], skip: Sequence[str] = (), **metavars: str) -> None:
-    """Add an option for each field of a dataclass. One that is not given is None, so that the recipe's value holds."""
+    """Add an option for each field of a dataclass. An option that is not given is None: the recipe's value applies."""
     texts = field_helps(cls)
     for field in fields(cls):
         if field.name in skip:
@@ -57,7 +57,8 @@ def field_helps(cls: type[Any]) -> dict[str, str]:
 
 
 def as_help(sentence: str) -> str:
-    """
+    """A sentence as the help of an option: without its full stop and its capital letter.
+
     >>> as_help("Samples per domain in a batch."), as_help("CPU threads.")
     ('samples per domain in a batch', 'CPU threads')
     """

@@ -96,7 +96,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def numbers(text: str) -> list[int]:
-    """Seeds as a list with commas."""
+    """A list of whole numbers, separated by commas."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
@@ -170,7 +170,7 @@ def run_table(arguments: argparse.Namespace) -> int:
     table = chosen(arguments)
     for name in ("phases", "at_once"):
         if (value := getattr(arguments, name)) is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')} {value}: give 1 or more.")
+            raise InputError(f"--{name.replace('_', '-')} must be 1 or more, but got {value}.")
     queue = jobs_for(table.cells, arguments.seeds, arguments.only, arguments.phases)
     if arguments.data is None:
         raise InputError(f"the paper's runs need the official files: give their folder with --data ({GET_DATA}).")
@@ -223,7 +223,7 @@ def write_pages(arguments: argparse.Namespace) -> int:
 
 
 def print_table(table: Table, arguments: argparse.Namespace) -> None:
-    """One table as a list of rows; all of them as a mapping of names to rows."""
+    """Print a table; in JSON, one table is a list of rows, and all tables map their names to their rows."""
     from vmt.paper.pages import markdown, rows_of
 
     tables = list(TABLES.values()) if table.name == "all" else [table]
@@ -315,7 +315,7 @@ def samples(arguments: argparse.Namespace) -> int:
         _, (on_cpu, on_gpu) = FIGURES[arguments.figure]
         return on_cpu if torch_device(arguments.device).type == "cpu" else on_gpu
     if arguments.samples < 0:
-        raise InputError(f"--samples {arguments.samples}: give a number of samples, or 0 for all.")
+        raise InputError(f"--samples must be a number of samples, or 0 for all, but got {arguments.samples}.")
     return int(arguments.samples)
 
 

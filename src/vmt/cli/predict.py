@@ -34,8 +34,8 @@ EXAMPLES = """examples:
 
 A picture is one sample; an .npz file (key x), an .npy file and a table hold many. Files are read a batch at a time, so
 their number and size do not matter. Samples that cannot be read are named and left out; the command stops when
-they are more than 10 and more than 1 % of those so far. The columns of a table are found by name if both model and
-table have names, and must otherwise be in the order of the training.
+there are more than 10 of them and they are more than 1 % of all samples so far. The columns of a table are found by
+name if both model and table have names, and must otherwise be in the order of the training data.
 """
 
 
@@ -77,9 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     counts = ReadCounts(arguments.max_unreadable)
     with bar(inputs, shown=arguments.out is not None or not sys.stdout.isatty()) as progress:
         batches = predicted(model, stream_samples(inputs, reads, sys.stdin.buffer), counts, progress)
-        first = next(
-            batches, []
-        )  # before --out is opened, so that input that is refused leaves an existing file as it is
+        # The first batch is read before --out is opened: input that is refused must not change an existing file.
+        first = next(batches, [])
         if not first:
             counts.close()
         with output(arguments.out) as file:

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     from vmt.runs.spec import DataSpec
 
     if arguments.samples < 1:
-        raise InputError(f"--samples is {arguments.samples}: give 1 or more.")
+        raise InputError(f"--samples must be 1 or more, but got {arguments.samples}.")
     check_free(arguments.out)
     places = DataSpec(
         data=arguments.data, source=arguments.source, target=arguments.target, target_test=arguments.target_test
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_free(out: Path) -> None:
-    """Only a report may be overwritten."""
+    """Refuse to overwrite a file that is not a report."""
     from vmt.disk import check_parent_folder
     from vmt.report.page import GENERATOR
 

@@ -83,7 +83,7 @@ def say_how_they_agree(agree: dict[str, Any], width: int) -> None:
         say(f"How well the validators agree: rank correlations over {agree['over']}.", width)
         print("\n" + matrix(agree, width))
     else:
-        say(f"How well the validators agree cannot be told from {agree['over']}.", width)
+        say(f"{agree['over']} are too few to measure how well the validators agree.", width)
 
 
 def say(sentence: str, width: int) -> None:
@@ -92,7 +92,7 @@ def say(sentence: str, width: int) -> None:
 
 
 def read_all(folders: Iterable[Path]) -> tuple[list[History], list[str]]:
-    """The runs among some folders, and a sentence about each other folder: runs/* may well match some."""
+    """The runs among some folders, and a message about each folder that is not a run, such as runs/* may match."""
     from vmt.runs.ranking import read_history
 
     histories, left_out = [], []
@@ -158,7 +158,7 @@ def advice(order: Sequence[ScoredModel], histories: Sequence[History], by: str) 
     from vmt.runs.ranking import candidates, ranked
 
     first = order[0]
-    said = [f"The first is {first.file}." if first.file else f"The first is {first.run}; its model is not saved yet."]
+    lines = [f"Ranked first: {first.file}" if first.file else f"Ranked first: {first.run}; its model is not saved yet."]
     # Models that were kept come first, so that they win over equal scores.
     best_and_last = [(ranked([*candidates([h]), *h.evaluations], by)[0], h.evaluations[-1]) for h in histories]
     lost = [
@@ -166,11 +166,11 @@ def advice(order: Sequence[ScoredModel], histories: Sequence[History], by: str) 
     ]
     if lost:
         moments = few([f"{best.run} at iteration {best.step}" for best in lost])
-        said.append(
+        lines.append(
             f"Earlier models ranked higher by {by}, but were not kept: {moments}. To keep the best, train with "
             f"--keep-best {by}."
         )
-    return said
+    return lines
 
 
 def matrix(agree: dict[str, Any], width: int) -> str:
@@ -230,7 +230,7 @@ def side_by_side(columns: Sequence[Column]) -> str:
 
 
 def shortened(text: str, room: int) -> str:
-    """The end of a path, which says most."""
+    """The end of a path, which identifies it best."""
     return text if len(text) <= room else "…" + text[len(text) - max(room - 1, 1) :]
 
 

@@ -131,7 +131,7 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
 
 
 def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
-    """A run that was started before, with the settings it was started with."""
+    """A run to resume, with the settings that it was started with."""
     from vmt.model import check_trusted
     from vmt.nets.factory import NetSpec
     from vmt.runs.folder import AS_A_VALUE, check_same_settings, read_run
@@ -142,7 +142,7 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     spec = read_run(folder)
     if not spec.data.in_files or spec.recipe.method.endswith(AS_A_VALUE):
         raise InputError(
-            f"the run in {folder} was started in Python with samples or a method that are in no file: resume it there, "
+            f"the run in {folder} was started in Python with samples or a method that no file holds: resume it there, "
             f"with vmt.adapt(…, out={str(folder)!r}, resume=True)."
         )
     check_same_settings(spec, given(arguments, [*names_of(DataSpec, Config), *METHOD, "dirt_t"]))
@@ -151,7 +151,7 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
 
 
 def notes(method: str | None) -> Callable[[str], None]:
-    """Print notes about how data were read, which say of ``target_only`` that it trains on target labels."""
+    """Print notes on how data were read, without claiming that a method ignores target labels that it trains on."""
     from vmt.data.files.own import EVALUATION_ONLY
 
     claim = "target_only trains on target labels" if method == "target_only" else EVALUATION_ONLY
