@@ -3,7 +3,7 @@
 ``run.json``
     What was run: data, recipe, a fingerprint of the samples, the environment, and the identity of the run.
 ``log.jsonl``, ``checkpoints/``
-    Every logged figure, and the last two checkpoints.
+    Every logged number, and the last two checkpoints.
 ``model.safetensors``
     The result: the model at the end or, for ``vmt.adapt(keep_best=…)``, the best one.
 ``model_best.safetensors``, ``model_last.safetensors``, ``model_PHASE.safetensors``
@@ -51,7 +51,7 @@ EARLIER_ADAPT = "adapt.json"
 """Until version 0.1, ``vmt.adapt`` wrote the identity of its run to this file and no run.json."""
 LOCK = ".lock"
 AS_A_VALUE = " (given as a value)"
-"""Behind the name of a method that was given as a :class:`Method`: its recipe cannot build it again."""
+"""Appended to the name of a method that was given as a :class:`Method`, which its recipe cannot build again."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _spec_of_identity(identity: Mapping[str, Any]) -> RunSpec:
-    """As much of a spec as the file of an earlier version tells."""
+    """As much of a spec as the file of an earlier version contains."""
     name, _, refined = str(identity.get("method", "")).partition("+dirt_t")
     net = dict(identity.get("net") or {})
     config = Config(
@@ -147,9 +147,11 @@ def check_free(folder: Path) -> None:
 
 
 def check_not_over(folder: Path) -> None:
-    """Refuse to resume a run that has ended and lost its checkpoints: it would start again and overwrite results."""
+    """Refuse to resume a run that has ended and has no checkpoints: it would start again and overwrite its results."""
     if (folder / MODEL).exists() and not checkpoints(folder / CHECKPOINTS):
-        raise InputError(f"{folder} has ended and has no checkpoint to resume from: start a new run in another folder.")
+        raise InputError(
+            f"the run in {folder} has ended and has no checkpoint to resume from: start a new run in another folder."
+        )
 
 
 def check_same_data(folder: Path, data_fingerprint: str) -> None:
@@ -240,7 +242,7 @@ def check_same_identity(folder: Path, identity: Mapping[str, Any]) -> None:
 
 
 def check_started_from_python(folder: Path) -> None:
-    """Refuse to resume from Python a run whose record does not tell whether the arguments are still the same."""
+    """Refuse to resume from Python a run whose record cannot show whether the arguments are still the same."""
     if (folder / RUN).exists() and "identity" not in read_record(folder)[1]:
         raise InputError(f"{folder} was started by vmt train: resume it with vmt train --resume {folder}.")
 
@@ -259,7 +261,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], of: str = ""
 
 
 class InUse(InputError):
-    """Another process writes to a folder."""
+    """Another process or thread is writing to the folder."""
 
 
 _locked: dict[Path, int] = {}
@@ -268,18 +270,18 @@ _locked: dict[Path, int] = {}
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Lock a folder, created if need be, for this thread of this process; the thread may lock it again inside.
+    """Create a folder if needed and lock it for this thread; the thread may lock it again inside.
 
     The system releases the lock when the process ends, however it ends. The lock file stays.
     """
     if not is_utf8(folder):  # checkpoints would be written there, but safetensors could not open them again
         raise InputError(f"the folder {shown(folder)} has a name that is not UTF-8: choose another --out.")
-    if folder.parts[:1] == ("~",):  # a folder named ~ is dangerous for whoever removes it again
+    if folder.parts[:1] == ("~",):  # removing a folder named ~ is dangerous
         raise InputError(f"the folder {folder} begins with ~, which the shell has not replaced: write the path out.")
     key = folder.resolve()
     if key in _locked:
         if _locked[key] != threading.get_ident():
-            raise InUse(f"another thread of this process writes to {folder}: choose another folder for each.")
+            raise InUse(f"another thread of this process is writing to {folder}: give each thread its own folder.")
         yield
         return
     if folder.exists() and not folder.is_dir():
@@ -306,7 +308,7 @@ def _lock(file: IO[str], folder: Path) -> None:
     except BlockingIOError as error:
         file.seek(0)
         holder = file.read().strip() or "another process"
-        raise InUse(f"{holder} writes to {folder}: wait until it has ended, or choose another --out.") from error
+        raise InUse(f"{holder} is writing to {folder}: wait until it has ended, or choose another --out.") from error
     except OSError:  # a file system without locks
         return
     with contextlib.suppress(OSError):  # on a full disk the lock holds, without the name of its holder
@@ -332,7 +334,7 @@ def environment(device: str = "auto") -> dict[str, str | None]:
 def commit(package: Path = Path(vmt.__file__).parent) -> str | None:
     """The commit of the source tree that runs, with a + when it has been changed.
 
-    For a copy without its history, what VMT_COMMIT says; None where nothing is known, as for an installed package.
+    Outside a repository, it is the environment variable VMT_COMMIT, or None.
     """
 
     def git(*arguments: str) -> str:
@@ -340,7 +342,7 @@ def commit(package: Path = Path(vmt.__file__).parent) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        # Of this package: an environment inside another project's repository is not under that project's commit.
+        # The repository must hold this package: a virtual environment may be inside another project's repository.
         git("ls-files", "--error-unmatch", "__init__.py")
         return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):

@@ -1,5 +1,7 @@
-"""Recipes: what a run trains, and how. A recipe for each of the paper's experiments, for the embedded task and for your
-own data, and changing single settings of one.
+"""Recipes: what a run trains, and how.
+
+There are recipes for the paper's experiments, for the embedded task and for your own data, and functions that change
+single settings of a recipe.
 """
 
 import inspect
@@ -150,8 +152,8 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
 CNNS = [name for name, (build, _) in NETS.items() if build == CNN]
 
 LONGEST = 5_000
-# At least so many iterations, or so many epochs if that is more, up to the longest. Images on a CPU get a thin network
-# with a higher learning rate, for a few minutes.
+# A run has at least this many iterations, or this many epochs if that is more, and at most LONGEST iterations. Images
+# on a CPU get a thin network with a higher learning rate, so that a run takes a few minutes.
 VECTOR_ITERATIONS, CPU_ITERATIONS, EPOCHS = 1_000, 600, 5
 # The paper's radius for 3×32×32 values in [-1, 1]; scaled so that the change per value is the same for other sizes.
 RADIUS, VALUES = 3.5, 3072
@@ -212,14 +214,14 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> De
 def own_recipe(
     task: "Task", method: str = "vmt", dirt_t: bool = False, device: str = "auto", iterations: int | None = None
 ) -> Recipe:
-    """The recipe for data that no other recipe is for, and for a run of this length."""
+    """The recipe for a task that has no other recipe, for a run of this length."""
     chosen = defaults_for(task.sample_shape, max(len(task.source), len(task.target)), device)
     chosen = chosen if iterations is None else replace(chosen, iterations=whole(iterations, "iterations"))
     return chosen.recipe(method, dirt_t)
 
 
 def recipe_for(data: DataSpec, task: "Task", asked: Mapping[str, Any], dirt_t: bool, device: str) -> Recipe:
-    """The recipe of ``vmt train``: that of the task, or of your own data, with the settings that were asked for."""
+    """The recipe of ``vmt train``: the task's, or the one for your own data, with the settings in ``asked``."""
     asked = dict(asked)
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
     if data.task == "digits":
@@ -270,9 +272,9 @@ def taken(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in takes}
 
 
-# Recipe.build makes an optimiser and a weight average of these, for every method.
+# Recipe.build makes an optimiser and a weight average from these, for every method.
 COMMON = {"lr": Adam.lr, "decay": Average.decay}
-# The settings of DIRT-T alone, and what its function calls them. It takes the others over from the method before it.
+# The settings that only DIRT-T has, and their names in its function. It shares the others with the method before it.
 OF_DIRT_T = {"beta": "beta", "interval": "interval", "dirt_t_iterations": "iterations"}
 
 
@@ -294,8 +296,10 @@ def every_setting() -> set[str]:
 def with_settings(
     recipe: Recipe, asked: Mapping[str, Any], written: Callable[[str], str] = str, add: str = "dirt_t=True"
 ) -> Recipe:
-    """A recipe with some settings replaced. A setting that it cannot use raises an InputError; in its message,
-    ``written(name)`` is how the user writes a setting, and ``add`` how DIRT-T is asked for.
+    """A recipe with some settings replaced.
+
+    A setting that the recipe cannot use raises an InputError, in which ``written(name)`` is how the user writes a
+    setting, and ``add`` is how the user requests DIRT-T.
 
     >>> recipe = defaults_for((9,), samples=100).recipe("vmt", dirt_t=True)
     >>> with_settings(recipe, {"lambda_t": 0.1, "dirt_t_iterations": 50}).dirt_t["interval"]
@@ -309,7 +313,7 @@ def with_settings(
             raise InputError(f"{written(name)} is a setting of DIRT-T: add {add}.")
         if name not in takes and (refine is None or name not in shared | OF_DIRT_T.keys()):
             raise InputError(
-                f"the method {recipe.method} has no setting {written(name)}, other methods do: leave it out."
+                f"the method {recipe.method} has no setting {written(name)} (other methods do): leave it out."
             )
     given = {name: _as_type_of(known[name], value, written(name)) for name, value in asked.items()}
     if refine is not None:
@@ -320,9 +324,9 @@ def with_settings(
 
 
 def _interval_for_length(before: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, int]:
-    """Keep the number of DIRT-T's teachers when its length changes, unless the interval is asked for as well.
+    """Keep the number of DIRT-T's teachers when its length changes, unless the interval is given as well.
 
-    The paper's recipes leave the length to the method and keep their interval whatever the length.
+    The paper's recipes leave the length to the method, and their interval does not depend on it.
     """
     if "iterations" not in asked or "interval" in asked or "iterations" not in before:
         return {}

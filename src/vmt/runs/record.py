@@ -1,4 +1,4 @@
-"""The record of a run: what its folder tells about it, read without changing the folder and without its data."""
+"""The record of a run, read from its folder without changing the folder and without loading the data."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class RunRecord:
     run_json: Mapping[str, Any]
     log: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Any] | None
-    """None for a run that has not ended, and for one of ``vmt.adapt`` of an earlier version."""
+    """None for a run that has not ended, and for a run of ``vmt.adapt`` in an earlier version."""
 
     @property
     def ended(self) -> bool:
@@ -46,7 +46,7 @@ class RunRecord:
 
     @property
     def method(self) -> str:
-        """The name of the method for people."""
+        """The display name of the method."""
         name, dirt_t, _ = self._method_name.partition("+dirt_t")
         refined = dirt_t or self.spec.recipe.dirt_t is not None
         return NAMES.get(name, name) + (" + DIRT-T" if refined else "")
@@ -127,7 +127,7 @@ def bounds_outside(runs: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def short_names(runs: Sequence[RunRecord]) -> list[str]:
-    """A name for each run: as much of the end of its path as tells it from the others."""
+    """A name for each run: as much of the end of its path as distinguishes it from the others."""
     paths = [run.folder.resolve() for run in runs]
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-depth:]) for path in paths]
@@ -137,7 +137,7 @@ def short_names(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def status_of(run: RunRecord, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:
-    """``kind``, which is finished, collapsed or unfinished, and ``text``, a sentence about it."""
+    """``kind``, which is finished, collapsed or unfinished, and ``text``, which explains it."""
     collapsed = run.summary.get("collapsed") if run.summary else collapse_in_log(run, largest_source_class, classes)
     if collapsed:
         sentence = str(collapsed)

@@ -89,7 +89,7 @@ def make_run(
     evaluate_often: bool = False,
     data: DataSpec | None = None,
 ) -> Run:
-    """The run of a method, by its name or as a value, on samples that no other recipe is for."""
+    """The run of a method, given by name or as a value, on a task that has no other recipe."""
     if isinstance(method, str):
         recipe = with_settings(own_recipe(task, method, dirt_t, config.device, iterations), asked)
         recipe = replace(recipe, target_labels=target_labels)
@@ -109,7 +109,7 @@ def make_run(
 
 @dataclass(frozen=True)
 class Result:
-    """What a run ends with."""
+    """The result of a run: a model, and how the training went."""
 
     model: Model
     """The model at the end of the run or, if ``Run.result_is_best`` and one was kept, the best one."""
@@ -127,17 +127,17 @@ def carry_out(
 ) -> Result:
     """Carry out a run and, with ``folder``, record it there.
 
-    With ``resume`` the run in the folder is continued from its last checkpoint. The run stops early, with a checkpoint
-    to resume from, after ``budget`` seconds, at the end of the phase ``until``, and on Ctrl-C or ``kill``.
+    With ``resume`` the run in the folder continues from its last checkpoint. The run stops early, with a checkpoint to
+    resume from, after ``budget`` seconds, at the end of the phase ``until``, and on Ctrl-C or ``kill``.
     """
     config = run.config
     torch_device(config.device)
-    if folder is not None:  # whatever can be refused is refused before anything is written
+    if folder is not None:  # everything that may be refused is checked before anything is written
         if config.tensorboard:
             require_tensorboard()
         if run.net.name != OWN_MODULE:
             run.build()
-    # A kill while the results are written waits until they are.
+    # A signal that arrives while the results are written takes effect afterwards.
     with interruptible(), nullcontext() if folder is None else folder_lock(folder):
         if folder is not None:
             _start_or_resume(run, folder, resume)
@@ -218,7 +218,7 @@ def _model(run: Run, network: Staged, about: dict[str, Any]) -> Model:
 
 
 def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]:
-    """The figures of a run, for people and programs."""
+    """The results of a run, as summary.json holds them."""
     state = outcome.loop_state
     evaluations = [record for record in outcome.records if "target" in record]
     last = evaluations[-1] if evaluations else None
