@@ -33,7 +33,7 @@ class Experiment:
         return (self.method, "dirt_t") if self.dirt_t else (self.method,)
 
     def recipe(self, seed: int) -> "Recipe":
-        from vmt.runs.recipes import paper, with_settings  # here: the command line lists the tables without PyTorch
+        from vmt.runs.recipes import paper, with_settings  # imported here: listing tables needs no PyTorch
 
         recipe = with_settings(paper(self.task, self.method, self.instance_norm, self.dirt_t), self.changes)
         return replace(recipe, config=replace(recipe.config, seed=seed))
@@ -65,7 +65,7 @@ class Table:
     title: str
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
-    """What a reader of its numbers has to know."""
+    """Notes for readers of its numbers."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class System:
-    """One of the things that a figure compares: an experiment at the end of one of its phases."""
+    """One of the systems that a figure compares: an experiment at the end of one of its phases."""
 
     label: str
     experiment: Experiment
@@ -52,7 +52,7 @@ class System:
 
 
 def systems_of_tsne(instance_norm: bool) -> list[System]:
-    """With instance norm, VMT has a warm-up: with the paper's constant λ_t, some seeds do badly."""
+    """The systems of the t-SNE figure. With instance norm, VMT has a warm-up, without which some seeds fail."""
     vada = Experiment(M2S, "vada", instance_norm, dirt_t=True)
     vmt, warm = (WARM, ", warm-up") if instance_norm else (WITHOUT, "")
     return [
@@ -77,7 +77,7 @@ SYSTEMS_OVER_TIME = [
 
 @dataclass(frozen=True)
 class FoundModels:
-    """The models that exist, by the label of their system, and a sentence about each that does not."""
+    """The models that exist, by the label of their system, and a message about each missing model."""
 
     models: dict[str, Model]
     missing: dict[str, str]
@@ -207,8 +207,8 @@ def norms_in_between(
 def gradient_norm(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     r"""‖∂f/∂x‖_F = sqrt(Σ_k ‖∇_x f_k(x)‖²) for each sample, where f computes the class probabilities.
 
-    The paper speaks of the gradient norm of the classifier; for a classifier with K outputs this is our reading. In f,
-    samples must not depend on each other (evaluation mode), so that the gradient of their sum holds that of each.
+    The paper does not define the gradient norm of a classifier with K outputs; this is our reading. In f, samples must
+    not depend on each other (evaluation mode), so that the gradient of their sum contains the gradient of each.
     """
     x = x.detach().requires_grad_()
     outputs = f(x)
@@ -230,7 +230,7 @@ class Curve:
     iterations: list[int]
     accuracy: list[float]
     seconds_per_iteration: float | None
-    """The median over the intervals between evaluations, so without compiling and restarts; evaluation is included.
+    """The median over the intervals between evaluations, which excludes compiling and restarts, but not evaluation.
 
     None if other runs shared the GPU.
     """
@@ -238,14 +238,14 @@ class Curve:
 
 
 def accuracy_curves(systems: Sequence[System], results: Path) -> tuple[dict[str, list[Curve]], dict[str, str]]:
-    """The curves by system, and a sentence about each system that has none; at least one must exist."""
+    """The curves by system, and a message about each system without a curve; at least one curve must exist."""
     curves: dict[str, list[Curve]] = {}
     missing: dict[str, str] = {}
     for system in systems:
         found = [result for result in results_of(results, system.experiment) if system.phase in result["accuracy"]]
         curves[system.label] = [curve_of(result, system.phase) for result in found]
         if not found:
-            missing[system.label] = f"{system.label}: {results} has no result of it; make it with {system.command(0)}."
+            missing[system.label] = f"{system.label}: {results} has no result for it; run {system.command(0)}."
     if not any(curves.values()):
         raise InputError(
             f"{results} holds none of the results of this figure: make the first with {systems[0].command(0)}, or give "

@@ -163,9 +163,9 @@ def rows_of(table: Table, results: Path) -> list[dict[str, Any]]:
 
 def row_of(cell: Cell, results: Path) -> dict[str, Any]:
     """Mean, spread and number of the runs whose phase has ended, finished or not. Collapsed runs count like others."""
-    found = [r for r in results_of(results, cell.experiment) if r["accuracy"].get(cell.phase) is not None]
-    values = [100 * r["accuracy"][cell.phase] for r in found]
-    seconds = [s for r in found if (s := r.get("phase_seconds", {}).get(cell.phase)) is not None]
+    ended = [r for r in results_of(results, cell.experiment) if r["accuracy"].get(cell.phase) is not None]
+    values = [100 * r["accuracy"][cell.phase] for r in ended]
+    seconds = [s for r in ended if (s := r.get("phase_seconds", {}).get(cell.phase)) is not None]
     return {
         "row": cell.row,
         "column": cell.column,
@@ -175,13 +175,13 @@ def row_of(cell: Cell, results: Path) -> dict[str, Any]:
         "std": round(stdev(values), 2) if len(values) > 1 else None,
         "runs": len(values),
         "wanted": cell.seeds,
-        "collapsed": sum(had_collapsed(r, cell.phase) for r in found),
-        "seeds": [r["seed"] for r in found],
+        "collapsed": sum(had_collapsed(r, cell.phase) for r in ended),
+        "seeds": [r["seed"] for r in ended],
         "values": [round(value, 2) for value in values],
         "seconds": round(mean(seconds)) if seconds else None,
         "experiment": cell.experiment.name,
         "phase": cell.phase,
-        "caveats": sorted({name for r in found for name in r.get("domains", []) if "(" in name}),
+        "caveats": sorted({name for r in ended for name in r.get("domains", []) if "(" in name}),
     }
 
 

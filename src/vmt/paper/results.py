@@ -20,7 +20,7 @@ def result_path(results: Path, run: str) -> Path:
 
 
 def is_done(results: Path, job: Job) -> bool:
-    """Whether the phase of a job has ended; the result file of an unfinished run has the phases that have."""
+    """Whether the phase of a job has ended; the result file of an unfinished run lists the phases that have ended."""
     path = result_path(results, job.run)
     return path.exists() and job.phase in read_result(path)["accuracy"]
 
@@ -42,7 +42,7 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def runs_at_once(result: Mapping[str, Any]) -> int:
-    """The largest number of runs that shared the machine with a run, itself included: its time depends on it."""
+    """The largest number of runs, this one included, that ran at the same time; the time of a run depends on it."""
     return int(result.get("at_once", 1))
 
 
@@ -62,9 +62,9 @@ def write_result(
     at_once: int = 1,
     device: str = "auto",
 ) -> None:
-    """Write what is known about a run after a job, in place of what was known before.
+    """Write the result file of a run after a job; it replaces an earlier one.
 
-    ``device`` is the one that the job was done on, and ``at_once`` the number of runs on it at the same time.
+    ``device`` is the device that the job ran on, and ``at_once`` the number of runs on it at the same time.
     """
     path = result_path(results, job.run)
     started = json.loads((folder / RUN).read_text())
@@ -115,7 +115,7 @@ def scores_by_validator(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, l
 
 
 def phase_seconds(phases: Sequence[Phase], seconds: dict[int, float]) -> dict[str, float]:
-    """The seconds that each phase took that has ended, with compiling; ``seconds`` are those up to an iteration."""
+    """The seconds of each ended phase, including compiling; ``seconds`` maps an iteration to the time until then."""
     spent, step, before = {}, 0, 0.0
     for phase in phases:
         step += phase.iterations

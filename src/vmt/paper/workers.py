@@ -20,7 +20,7 @@ from vmt.paper.queue import Notify, QueueOutcome, Workspace, missing_jobs, run_q
 from vmt.progress import Progress, ProgressLines
 from vmt.train.interrupt import handled
 
-# Replacements of each worker in a row without a finished job: a run that always fails must not keep a queue busy.
+# How often each worker is replaced in a row without a finished job: a run that always fails must not block a queue.
 MOST_FAILURES = 3
 
 
@@ -65,7 +65,7 @@ def run_queue_in_workers(
         worker.start()
         workers[outcome] = worker
         sender.close()
-        if signals:  # one has arrived while the worker was started
+        if signals:  # a signal has arrived while the worker was started
             worker.terminate()
 
     with passing_signals_to(workers) as signals:

@@ -32,7 +32,7 @@ def gather(folders: Sequence[Path], options: Options, progress: Progress) -> dic
     """Read the runs, and predict their data with their models if both can be read."""
     runs = bounds_outside([read_run_record(folder) for folder in find_runs(folders)])
     check_nets(runs, options.nets)
-    groups: dict[str, list[int]] = {}  # the places in ``runs`` of those on the same data
+    groups: dict[str, list[int]] = {}  # for each data set, the indices of its runs in ``runs``
     for i, run in enumerate(runs):
         data = run.spec.data
         groups.setdefault(json.dumps(asdict(data)) if data.in_files else run.data_key, []).append(i)
@@ -57,7 +57,7 @@ def gather(folders: Sequence[Path], options: Options, progress: Progress) -> dic
 
 
 def check_nets(runs: Sequence[RunRecord], nets: Sequence[str]) -> None:
-    """Refuse a network that none of the runs has: probably another one was meant."""
+    """Refuse a network that none of the runs has, which is probably a mistake."""
     own = {name for run in runs if (name := factory_name(run.spec.recipe.net)) is not None}
     for net in nets:
         if factory_name(net) is None or factory_name(net) not in own:
@@ -66,7 +66,7 @@ def check_nets(runs: Sequence[RunRecord], nets: Sequence[str]) -> None:
 
 
 def load_or_explain(data: DataSpec) -> tuple[Task | None, str]:
-    """The task of a run, or None and a sentence about what the page lacks."""
+    """The task of a run, or None and a note on what the page lacks."""
     try:
         return load_data(data), ""
     except InputError as error:
@@ -78,11 +78,11 @@ def page_data(
 ) -> dict[str, Any]:
     """The dictionary of the page."""
     curves = [curves_of(run.log) for run in runs]
-    curve_names = list(dict.fromkeys(name for found in curves for name in found))
-    points = max(30, min(POINTS_PER_CURVE, CURVE_POINTS // max(1, sum(len(found) for found in curves))))
+    curve_names = list(dict.fromkeys(name for series_of_run in curves for name in series_of_run))
+    points = max(30, min(POINTS_PER_CURVE, CURVE_POINTS // max(1, sum(len(series_of_run) for series_of_run in curves))))
     classes = {len(run.last["target"]["predicted_share"]) for run in runs if run.last}
     shown, verdicts = [], []
-    for run, name, found, detail in zip(runs, short_names(runs), curves, details, strict=True):
+    for run, name, series_of_run, detail in zip(runs, short_names(runs), curves, details, strict=True):
         class_names = tasks[detail["task"]]["classes"]
         status = status_of(run, detail.pop("largest"), class_names)
         signs = signs_of(run, status, detail.pop("source_shares"), class_names)
@@ -103,7 +103,7 @@ def page_data(
                 "source_accuracy": (run.last.get("source") or {}).get("accuracy"),
                 "verdict": verdicts[-1],
                 "signs": [asdict(sign) for sign in signs],
-                "curves": {key: thinned(series, points) for key, series in found.items()},
+                "curves": {key: thinned(series, points) for key, series in series_of_run.items()},
                 "phases": phase_changes(run.log),
                 "shares": class_shares(run, detail.pop("shares", None)),
                 "settings": settings_tables(run),

@@ -76,7 +76,7 @@ KNOWN = (
         "discriminator/L_disc",
         "discriminator",
         "Loss of the discriminator",
-        "ln 2 = 0.69 is guessing. It should move and settle. If it stays at exactly 0.69 from the start, the "
+        "ln 2 = 0.69 means guessing. It should move and settle. If it stays at exactly 0.69 from the start, the "
         "discriminator learns nothing; near 0, it recognises the domain of every sample.",
         lines=((LN2, "guessing"),),
     ),
@@ -111,7 +111,7 @@ KNOWN = (
         "classifier/agreement",
         "losses",
         "Agreement loss of the two classifiers",
-        "Falls: the two should come to predict the same on the target.",
+        "Falls, because the two learn to predict the same on the target.",
     ),
 )
 # Texts that the streams share.
@@ -134,7 +134,7 @@ FAMILIES = (
 )
 SCORE = "Higher is better. It ranks checkpoints and runs without target labels; it is not an accuracy."
 GRADIENT = "Keeps its order of magnitude. Spikes that grow mean that the learning rate is too high."
-OTHER = "A further number that this method logs. A smooth curve without jumps is a good sign."
+OTHER = "Another number that this method logs. A smooth curve without jumps is a good sign."
 
 
 def curves_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Series]:

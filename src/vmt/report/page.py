@@ -55,7 +55,7 @@ def render(data: Mapping[str, Any]) -> str:
         "version": escape(str(data["version"])),
     }
     # In one pass, so that nothing inside the inserted texts is replaced.
-    return shown(re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], asset("page.html")))
+    return shown(re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("page.html")))
 
 
 def asset(name: str) -> str:
@@ -68,7 +68,7 @@ def digest(text: str) -> str:
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """JSON that a browser cannot take for markup, whatever strings are in it."""
+    """JSON that a browser cannot mistake for markup, whatever strings it contains."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -101,5 +101,5 @@ def share(value: float) -> str:
     return f"{100 * value:.1f}&nbsp;%"
 
 
-def span(found: Mapping[str, float], written: Any = lambda value: f"{100 * value:.1f}") -> str:
-    return f'<span class="interval">{written(found["low"])} to {written(found["high"])}</span>'
+def span(interval: Mapping[str, float], written: Any = lambda value: f"{100 * value:.1f}") -> str:
+    return f'<span class="interval">{written(interval["low"])} to {written(interval["high"])}</span>'

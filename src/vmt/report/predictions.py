@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 
 
 def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str] = ()) -> tuple[Staged, str]:
-    """The network of a run, and where it is from: the model at its end or, until it has finished, its last checkpoint.
+    """The network of a run, and its origin: the model at the end of the run or, until then, its last checkpoint.
 
     A user-defined network is imported only if ``nets`` names its function.
     """
@@ -61,7 +61,7 @@ class Predictions:
 
 
 def predict(network: Staged, x: Tensor, preprocess: Preprocess, advance: Callable[[int], None]) -> Predictions:
-    """Predict stored samples; ``advance`` is told how many samples are done."""
+    """Predict stored samples; ``advance`` is called with the number of samples that are done."""
     logits, hidden = outputs_of(network, x, preprocess, ("logits", feature_tap(network)), BATCH, advance)
     confidence, predicted = logits.softmax(1).max(1)
     return Predictions(predicted.cpu().numpy(), confidence.nan_to_num().cpu().numpy(), hidden.flatten(1).cpu().numpy())

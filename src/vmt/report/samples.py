@@ -30,14 +30,14 @@ CONFIDENCE_BINS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 
 @dataclass(frozen=True)
 class Options:
-    """What a report shows, and where it finds it."""
+    """What a report shows, and where its data are."""
 
     map: str = "tsne"
     """How features are projected to a plane: tsne, pca or none."""
     samples: int = 10_000
     """The number of random target samples to predict."""
     places: DataSpec = field(default_factory=DataSpec)
-    """Where the data are now; what it does not name is where the runs found it."""
+    """Where the data are now; paths that it leaves out are those of the runs."""
     device: str = "auto"
     nets: tuple[str, ...] = ()
     """User-defined networks that may be imported: ``package.module:function``."""
@@ -49,9 +49,9 @@ class RunPredictions:
 
     source: Predictions
     target: Predictions
-    """With the hidden layer of the samples on the map only: there may be many samples, and many runs."""
+    """It has the hidden layer only of the samples on the map, because there may be many samples and many runs."""
     origin: str
-    """Which network it is."""
+    """Which network predicts: the finished model or a checkpoint."""
 
 
 def describe_samples(
@@ -97,15 +97,15 @@ def describe_samples(
     source_counts = np.bincount(task.source.y.cpu().numpy(), minlength=len(task.classes))
     progress.start("drawing maps", len(runs))
     details = []
-    for found in predictions:
+    for of_run in predictions:
         detail: dict[str, Any] = {
             "source_shares": (source_counts / source_counts.sum()).tolist(),
             "largest": largest_class(task.source),
         }
-        if isinstance(found, str):
-            detail["missing"] = found
+        if isinstance(of_run, str):
+            detail["missing"] = of_run
         else:
-            detail |= describe_run(found, shown, labels, source_counts, options.map)
+            detail |= describe_run(of_run, shown, labels, source_counts, options.map)
         details.append(detail)
         progress.advance(1)
     return about, details
@@ -122,7 +122,7 @@ def draw_rows(rows: int, most: int) -> Rows:
 
 
 def striking_rows(predictions: Predictions, labels: Rows | None, classes: int, each: int) -> Rows:
-    """The samples that people ask for: the most and least confident ones, also of each class, and the wrong ones."""
+    """The most informative samples: the most and least confident ones, also of each class, and the wrong ones."""
     order = np.argsort(predictions.confidence, kind="stable")
     picked = [order[:each], order[::-1][:each]]
     per_class = max(2, 4 * each // max(classes, 1))
@@ -142,7 +142,7 @@ def labels_or_none(domain: Domain) -> list[int | None]:
 def predictions_of(
     run: RunRecord, task: Task, source: Domain, target: Domain, on_map: Rows, options: Options, progress: Progress
 ) -> RunPredictions | str:
-    """What the network of a run predicts for source and target, or a sentence about why it is not known."""
+    """What the network of a run predicts for source and target, or a message that says why there are no predictions."""
     try:
         network, origin = trained_network(run, task, options.device, options.nets)
     except InputError as error:
@@ -226,7 +226,7 @@ def project(features: Floats, how: str) -> tuple[Floats | None, str]:
 
 
 def mixing(source: Floats, target: Floats) -> float:
-    """The share of source samples among the nearest neighbours of target samples, as if there were as many of each."""
+    """The share of source samples among the nearest neighbours of target samples, if the domains were equally large."""
     from sklearn.neighbors import NearestNeighbors
 
     both = np.concatenate([source, target])

@@ -104,7 +104,9 @@ def discriminator_sign(run: RunRecord) -> list[Sign]:
     last = mean(values[-max(1, len(values) // 10) :])
     text = f"At the end the discriminator recognises the domain of {percent(last)} of the samples"
     if last > 0.95:
-        return [Sign(WATCH, f"{text}: it wins. This is common with a small λ_d; raise λ_d if the target does badly.")]
+        return [
+            Sign(WATCH, f"{text}: it wins. This is common with a small λ_d; raise λ_d if the target accuracy is low.")
+        ]
     if last < 0.52:
         return [Sign(WATCH, f"{text}: it guesses. Either the domains are aligned, or it has learned nothing.")]
     return [Sign(GOOD, f"{text}: neither side wins, as it should be.")]

@@ -138,12 +138,14 @@ def without_labels(signs: Sequence[Sign]) -> list[str]:
     bad = sum(sign.level == BAD for sign in signs)
     watch = sum(sign.level == WATCH for sign in signs)
     low, high = wilson(0.85, 200)
-    found = "No sign is bad"
+    summary = "No sign is bad"
     if bad + watch:
         counts = ((bad, "bad"), (watch, "worth watching"))
-        found = "Among the signs, " + " and ".join(f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts if n)
+        summary = "Among the signs, " + " and ".join(
+            f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts if n
+        )
     return [
-        f"There are no labels for the target, so its accuracy is unknown. {found}: see the list of signs. Good signs "
+        f"There are no labels for the target, so its accuracy is unknown. {summary}: see the list of signs. Good signs "
         "rule out the known ways to fail; they do not prove that the classes are the right ones.",
         "To find out, label 200 random target samples and pass them with --target-test. At an accuracy of 85 % the "
         f"interval would be {percent(low)} to {percent(high)}.",

@@ -1,4 +1,4 @@
-"""The outputs of a model that validators read, and all scores of them at once."""
+"""The outputs of a model that validators read, and all scores of these outputs."""
 
 import math
 from dataclasses import dataclass, fields
@@ -41,5 +41,5 @@ def scores(evidence: Evidence, leave_out: tuple[str, ...] = ()) -> dict[str, flo
     finite = dict(zip(have, torch.stack([part.isfinite().all() for part in have.values()]).tolist(), strict=True))
     usable = {n: v for n, v in able.items() if all(finite[part] for part in v.needs)}
     values = [v.score(*(have[part] for part in v.needs)) for v in usable.values()]
-    found = dict(zip(usable, torch.stack(values).tolist() if values else (), strict=True))
-    return {name: found[name] if math.isfinite(found.get(name, math.nan)) else None for name in able}
+    computed = dict(zip(usable, torch.stack(values).tolist() if values else (), strict=True))
+    return {name: computed[name] if math.isfinite(computed.get(name, math.nan)) else None for name in able}

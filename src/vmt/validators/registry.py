@@ -1,6 +1,6 @@
 """The validators that have a name: what each measures, what it reads and where its function is defined.
 
-This module does not import PyTorch, so that the command line can list the validators at once.
+This module does not import PyTorch, so that the command line can list the validators quickly.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ class Validator:
     def score(self) -> "Callable[..., Tensor]":
         """The function, which is imported when it is used."""
         module, _, name = self.function.partition(".")
-        found: Callable[..., Any] = getattr(import_module(f"vmt.validators.{module}"), name)
-        return found
+        function: Callable[..., Any] = getattr(import_module(f"vmt.validators.{module}"), name)
+        return function
 
 
 VALIDATORS: dict[str, Validator] = {
@@ -64,7 +64,7 @@ DEFAULT = "ami_source"
 
 
 def check_name(name: str) -> str:
-    """The name itself if a validator has it."""
+    """Return the name if a validator has it; otherwise raise an error."""
     if name not in list(VALIDATORS):  # a list, because a value that cannot be hashed is not a name either
         raise InputError(f"there is no validator {name!r}: choose one of {', '.join(VALIDATORS)}.")
     return name

@@ -1,5 +1,5 @@
 "use strict";
-// The data may come from strangers: they reach the page as text and attributes only, never as markup.
+// The data are not trusted: they reach the page as text and attributes only, never as markup.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const state = { run: DATA.first, shown: new Set(DATA.runs.keys()), redraw: [] };
 const SVG = "http://www.w3.org/2000/svg";
