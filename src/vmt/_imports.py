@@ -1,8 +1,8 @@
 """Names that are imported when they are first used, and names that have moved.
 
-Importing torch takes seconds, which ``vmt --help`` need not wait for. So each package of vmt lists where its public
-names are defined, and :func:`lazy` imports a name when it is first used. Modules that were documented under another name
-can still be imported by it, with a ``DeprecationWarning``; pickled estimators name such modules, too.
+Importing torch takes seconds, which ``vmt --help`` need not wait for. So the packages of vmt list where their public
+names are defined, and :func:`lazy` imports a name when it is first used. Modules that were documented under another
+name can still be imported by it, with a ``DeprecationWarning``; pickled estimators name such modules, too.
 """
 
 import sys
@@ -21,7 +21,6 @@ MOVED = {
     "vmt.exported": "vmt.export",
     "vmt.health": "vmt.methods.terms",
     "vmt.method": "vmt.methods.nouns",
-    "vmt.nets.layers": "vmt.nets.networks",
     "vmt.nets.spec": "vmt.nets.factory",
     "vmt.plan": "vmt.step.plan",
     "vmt.schedules": "vmt.methods.nouns",

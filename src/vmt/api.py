@@ -54,15 +54,15 @@ def adapt(
     ----------
     source
         ``(samples, labels)``: images (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors (N, F), and class numbers from
-        0 or class names. Columns of data frames are matched by name, in the target and when predicting. Or the path of
-        whatever ``vmt train --source`` reads: a folder of pictures, a table, a NumPy file.
+        0 or class names. Columns of data frames are matched by name, in the target and when predicting. A path is also
+        accepted, as for ``vmt train --source``: a folder of pictures, a table or a NumPy file.
     target
         Samples of the target, of the same kind and value range, without labels; or a path, if the source is one.
     method
         The name of a method, with settings chosen for the kind of samples (:func:`vmt.runs.recipes.defaults_for`), as
-        on the command line; pass ``settings`` to change some of them. Or a value such as
-        ``vmt.methods.vmt(lambda_t=0.06)``, which is used exactly as it is. For a method that trains on target labels,
-        pass ``target=(x, y)``.
+        on the command line; pass ``settings`` to change some of them. A value such as
+        ``vmt.methods.vmt(lambda_t=0.06)`` is also accepted, and its settings are not changed. For a method that trains
+        on target labels, pass ``target=(x, y)``.
     target_test
         Labelled target samples, if there are any, to measure the accuracy on; never trained on.
     target_labels, target_label_weight
@@ -98,7 +98,7 @@ def adapt(
 
     Examples
     --------
-    Three clusters, and the same ones moved, without labels:
+    Three clusters as the source, and the same clusters shifted as the target:
 
     >>> import numpy as np, vmt
     >>> random = np.random.default_rng(0)
@@ -139,10 +139,10 @@ def adapt(
         result = carry_out(run, folder, resume, bar)
     outcome = result.outcome
     if not outcome.finished and not outcome.given_up:
-        # The loop stops cleanly on Ctrl-C and kill, but half a training must not pass for a whole one.
+        # The loop stops cleanly on Ctrl-C and kill, but an incomplete training must not look complete.
         how = "" if folder is None else f"; resume it with out={str(folder)!r}, resume=True"
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {run.method.iterations}{how}")
-    if outcome.loop_state.collapsed and not progress:  # otherwise the progress bar has said it
+    if outcome.loop_state.collapsed and not progress:  # otherwise it was printed above the progress bar
         warnings.warn(outcome.loop_state.collapsed, stacklevel=2)
     return result.model
 
@@ -155,7 +155,9 @@ def data_of(source: Any, target: Any, target_test: Any, target_labels: Any, targ
         if not isinstance(given, str | Path) and not (given is None and name == "target_test"):
             raise InputError(f"{name} is a {type(given).__name__}: give a path for it as well, or arrays for all.")
     if target_labels not in (None, True, False):
-        raise InputError("target_labels are given for a target in files: give True to train on the labels that it has.")
+        raise InputError(
+            "target_labels must be True or None if the target is a path: True uses the labels in its files."
+        )
     return DataSpec(
         source=str(source),
         target=str(target),
@@ -166,7 +168,7 @@ def data_of(source: Any, target: Any, target_test: Any, target_labels: Any, targ
 
 @default_torch_settings()
 def task_of(source: Any, target: Any, target_test: Any, target_labels: Any, classes: Sequence[str] | None) -> Task:
-    """Both domains and what is known of the target, with the columns and the classes of the source."""
+    """The task of both domains, with the columns and the classes of the source."""
     check_source(source)
     classes = classes_in(labels_of(source)) if classes is None else classes
     labelled = as_domain(source, "the source", classes=classes)
@@ -226,11 +228,11 @@ def check_arguments(method: Any, out: Any, resume: bool, asked: Mapping[str, Any
     elif not isinstance(method, Method):
         raise InputError(f"method is {method!r}: pass a name such as 'vada', or a value such as vmt.methods.vada().")
     elif dirt_t:
-        raise InputError("dirt_t=True is for a method by its name: pass method=vmt.methods.dirt_t(the method).")
+        raise InputError("dirt_t=True needs a method given by name: pass method=vmt.methods.dirt_t(the method).")
     elif asked:
         name = next(iter(asked))
         raise InputError(
-            f"{name} is for a method by its name: set it where the method is made, vmt.methods.vmt({name}=…)."
+            f"{name} needs a method given by name: set it where the method is made, vmt.methods.vmt({name}=…)."
         )
     if resume and out is None:
         raise InputError("resume=True needs the folder of the run to resume: name it with out=.")

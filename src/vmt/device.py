@@ -54,7 +54,7 @@ def bfloat16_helps(device: torch.device) -> tuple[bool, str]:
 def chosen_precision(asked: str, device: torch.device, images: bool) -> tuple[bool, str]:
     """Whether to run the networks of a run in bfloat16, and a sentence that says why."""
     if asked != "auto":
-        return asked == "bfloat16", f"{asked}: as asked for."
+        return asked == "bfloat16", f"{asked}: as requested."
     if not images:
         return False, "float32: networks for vectors are small."
     return bfloat16_helps(device)

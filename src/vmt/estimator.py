@@ -56,11 +56,11 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         the phase) and its length (None: as many as before).
     keep_best, evaluate_every
         A validator such as ``"ami_source"``, to keep the best model by it instead of the last, and the iterations
-        between evaluations (None: at least six in a phase). A tenth of the source is held out from training for it.
+        between evaluations (None: at least six in a phase). For this, a tenth of the source is not trained on.
     net, net_options
         ``"auto"`` (an MLP for vectors, a CNN for images: the paper's small one on a GPU, a thin one on a CPU), a name
         that ``vmt train --net`` takes, or a function that builds a network, from ``classes`` and ``shape`` if it has
-        such parameters; further arguments for either.
+        such parameters; and further arguments of the network.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     random_state
@@ -135,7 +135,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None, y_target: Any = None) -> Self:
-        """Train.
+        """Train the classifier.
 
         Parameters
         ----------
@@ -143,15 +143,15 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             Samples and labels of the source; without the arguments below, of the target as well.
         sample_domain
             One number per sample of X: positive for the source, negative for the target. Labels of target samples
-            are not looked at, except with ``use_target_labels``. In a ``Pipeline`` this is the way: both domains go
-            through its steps.
+            are ignored, except with ``use_target_labels``. Use this argument in a ``Pipeline``, where both domains
+            must go through all steps.
         X_target, y_target
             Samples of the target, which need no labels; and labels for ``use_target_labels``.
         """
         if y is None:
             raise InputError("VMTClassifier requires y to be passed, but the target y is None: give the labels.")
         if sample_domain is not None and X_target is not None:
-            raise InputError("sample_domain and X_target both say what the target is: give one of them.")
+            raise InputError("sample_domain and X_target both define the target: give one of them.")
         X = self._checked(X, reset=True)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
@@ -230,7 +230,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         )
         result = carry_out(run, progress=Progress(run.method.name, self.verbose))
         if not result.outcome.finished:
-            # The loop stops cleanly on Ctrl-C, but half a fit must not pass for a whole one.
+            # The loop stops cleanly on Ctrl-C, but an incomplete fit must not look complete.
             raise KeyboardInterrupt
         if result.outcome.loop_state.collapsed:
             warnings.warn(result.outcome.loop_state.collapsed, ConvergenceWarning, stacklevel=3)
@@ -241,7 +241,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """The parameters that were set and that the method takes."""
         if isinstance(self.method, Method):
             if self.dirt_t:
-                raise InputError("dirt_t=True is for a method by its name: pass method=vmt.methods.dirt_t(the method).")
+                raise InputError(
+                    "dirt_t=True needs a method given by name: pass method=vmt.methods.dirt_t(the method)."
+                )
             return {}
         names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr")
         set_ = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -297,10 +299,10 @@ def target_numbers(labels: Any, classes: NDArray[Any], count: int) -> NDArray[np
             f"y_target has {len(given)} labels for {count} samples: give one each, −1 where it is unknown."
         )
     known = known_labels(labels, classes)
-    strange = [label for label, is_known in zip(given, known, strict=True) if is_known and label not in number]
-    if strange:
+    unknown = [label for label, is_known in zip(given, known, strict=True) if is_known and label not in number]
+    if unknown:
         raise InputError(
-            f"the target has the label {strange[0]!r}, which the source does not have: correct or remove it."
+            f"the target has the label {unknown[0]!r}, which the source does not have: correct or remove it."
         )
     return np.array([number.get(label, -1) for label in given], np.int64)
 

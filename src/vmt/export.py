@@ -1,10 +1,10 @@
 """Export a model as one file for other programs, ONNX or ``torch.export``, and read such a file back.
 
 The file contains the preprocessing: it takes samples as they are stored and returns probabilities. Images have the
-shape (N, H, W, C), in which pictures are decoded, with any height and width; vectors (N, F). N is free.
+shape (N, H, W, C), in which pictures are decoded, with any height and width; vectors have (N, F). N is free.
 
 The header of the file has the entries ``format`` and ``version`` and, in JSON, ``classes``, ``features``, ``input``,
-``preprocess`` and ``about``. ONNX keeps it in the metadata of the model, a ``.pt2`` file in its file ``vmt.json``.
+``preprocess`` and ``about``. ONNX has it in the metadata of the model, a ``.pt2`` file in the extra file ``vmt.json``.
 """
 
 import copy
@@ -124,7 +124,7 @@ def traced(module: nn.Module, samples: Tensor) -> torch.export.ExportedProgram:
     """The module as a graph, for any number of samples and images of any size."""
     free = {axis: torch.export.Dim(name) for axis, name in enumerate(AXES[: 3 if samples.ndim == 4 else 1])}
     failures: list[Exception] = []
-    # The strict tracer reads the code of a network; the other one only watches it run and takes len(x) for a constant.
+    # The strict tracer reads the code of a network; the other one records a single run, in which len(x) is constant.
     for strict in (False, True):
         try:
             with quiet(), plain_attention():
@@ -191,7 +191,7 @@ def remove_traces(graph: Any) -> None:
 
 
 def header_of(model: Model) -> dict[str, str]:
-    """Everything that a program has to know which has only the file."""
+    """Everything that a program needs to know if it has only the file."""
     described = {
         "format": EXPORT_FORMAT,
         "version": str(EXPORT_VERSION),
@@ -267,7 +267,7 @@ def example(preprocess: Preprocess) -> Tensor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the exporters, which print about packages that are not needed here and about their own errors."""
+    """Silence the exporters, which report packages that are not needed here and their own errors."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.ERROR))
     try:
@@ -279,7 +279,7 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The message of the first cause; the ONNX exporter puts a page of advice on top of it."""
+    """The message of the original error, to which the ONNX exporter adds a page of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")

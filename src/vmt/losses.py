@@ -1,19 +1,19 @@
 r"""The equations of the paper, one pure function each.
 
 A function takes logits and returns one value for each sample; the caller takes the mean. No function knows of a
-network, an optimiser or a training loop, so each can be used on its own in yours.
+network, an optimiser or a training loop, so you can use each of them in your own code.
 
 The paper writes some terms as a KL divergence to a virtual label. With the label held constant, cross-entropy differs
 from it by a constant and has the same gradient. Like the authors' program, these functions return the cross-entropy.
 
-Shapes are written behind the names of tensors:
+Shapes follow the names of tensors:
 
 - N is the number of samples in a batch (M where a second batch may have another size), K that of classes;
 - samples ``x`` are images (N, C, H, W) or vectors (N, F); ``(N, …)`` stands for either;
 - ``logits`` and ``probabilities`` are (N, K), ``labels`` are (N,) int64 from 0 to K − 1;
 - ``lam``, the λ of mixup, is (N,), and ``partner``, the row that each row is mixed with, is (N,) int64.
 
-Tensors are floating point if nothing else is said. Results are float32, or float64 if the arguments are.
+Tensors are floating point unless stated otherwise. Results are float32, or float64 if the arguments are.
 """
 
 import torch

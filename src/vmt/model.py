@@ -128,12 +128,12 @@ class Model:
 
 
 def digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
-    """A checksum of all that is in a file, so that damaged weights are noticed."""
-    found = hashlib.sha256(json.dumps(sorted(header.items())).encode())
+    """A checksum of the contents of a file, by which damage is noticed."""
+    checksum = hashlib.sha256(json.dumps(sorted(header.items())).encode())
     for name in sorted(tensors):
-        found.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        checksum.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        checksum.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return checksum.hexdigest()
 
 
 def check_trusted(spec: NetSpec, network: str | None, what: str | Path) -> NetSpec:
@@ -213,7 +213,8 @@ def find_model_file(path: Path) -> Path:
         raise InputError(f"there is no model at {path}: give a saved model, or the folder of a finished run.")
     if path.suffix[1:] in FORMATS:
         raise InputError(
-            f"{path} is an exported file: open it with vmt.export.load_exported, or give the model it was made from."
+            f"{path} is an exported file: open it with vmt.export.load_exported, or give the model that it was made "
+            "from."
         )
     return path
 

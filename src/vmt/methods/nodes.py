@@ -26,7 +26,7 @@ SLOPE = "slope"
 
 
 class Draws(Protocol):
-    """The source of a run's randomness. A draw is known by its name; ``frozen`` gives the same values at every step."""
+    """The source of a run's randomness. A name identifies a draw; ``frozen`` gives the same values at every step."""
 
     def normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Standard normal values of this shape."""
@@ -80,7 +80,7 @@ class Node(Protocol):
 
     @property
     def reads(self) -> tuple["Node", ...]:
-        """The nodes that :meth:`value` asks for."""
+        """The nodes that :meth:`value` reads."""
         ...
 
     def value(self, context: NodeContext) -> Tensor:

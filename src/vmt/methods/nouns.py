@@ -120,7 +120,7 @@ class Term:
 
 
 def measure(name: str, figure: Loss, *reads: Node) -> Term:
-    """A term of weight 0: a figure that is only logged."""
+    """A term of weight 0: a metric that is only logged."""
     return Term(name, figure, reads, weight=0.0)
 
 
@@ -156,15 +156,15 @@ class Update:
     """One optimiser step on the sum of some terms."""
 
     name: str
-    """Draws and the optimiser's moments are known by this name."""
+    """Draws and the optimiser's moments are identified by this name."""
     optimises: tuple[str, ...]
     """The roles whose weights change."""
     terms: tuple[Term, ...]
     optimiser: Adam = Adam()
     averages: tuple[Average, ...] = ()
-    """Weight averages that follow after the step."""
+    """Weight averages that are updated after the step."""
     keep: tuple[View, ...] = ()
-    """Views that run for the sake of the running statistics, even if no term reads them."""
+    """Views that run even if no term reads them, to update the running statistics."""
     batch: str | None = None
     """The name of an earlier update of the phase, whose batch is used again; None draws a fresh batch."""
     repeats: int = 1
@@ -275,8 +275,8 @@ class Method:
         names = [phase.name for phase in self.phases]
         if repeated := [name for i, name in enumerate(names) if name in names[:i]]:
             raise InputError(
-                f"method {self.name!r} has two phases {repeated[0]!r}: give each its own name, by which its models and "
-                "figures are kept."
+                f"method {self.name!r} has two phases {repeated[0]!r}: give each its own name, under which its models "
+                "and results are kept."
             )
         for phase in self.phases:
             self._check_names(phase)
@@ -295,7 +295,7 @@ class Method:
         self._check_roles("the predictor", self.predictor)
 
     def _check_names(self, phase: Phase) -> None:
-        """Refuse updates of equal names: draws and the optimiser's moments are known by them."""
+        """Refuse updates of equal names, by which draws and the optimiser's moments are identified."""
         before: list[str] = []
         for update in phase.updates:
             if update.name in before:

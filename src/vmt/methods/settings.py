@@ -62,7 +62,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class DirtTSettings:
-    """Settings of DIRT-T alone. It takes the others over from the method that it follows."""
+    """Settings that only DIRT-T has. It shares the others with the method that it follows."""
 
     beta: float | None = None
     """Weight of the teacher's labels in DIRT-T."""

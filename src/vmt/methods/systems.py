@@ -97,7 +97,7 @@ def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_0
     source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
     terms = (
         L_y(source),
-        # L_disc is the discriminator's to minimise. With weight 0 the classifier only logs it, on its own batches.
+        # The discriminator minimises L_disc. With weight 0, the classifier only logs it, on its own batches.
         *unless_zero(lambda_d, L_d(source, target, weight=lambda_d), L_disc(source, target, weight=0.0)),
     )
     return alternating("dann", source, target, terms, lambda_d=lambda_d, optimiser=optimiser, iterations=iterations)
@@ -114,7 +114,7 @@ def vada(
     optimiser: Adam = ADAM,
     iterations: int = 40_000,
 ) -> Method:
-    """DANN, and predictions that are confident on the target and hold in a ball around each sample.
+    """DANN, and predictions that are confident on the target and constant in a ball around each sample.
 
     L_y + λ_d L_d + λ_s L_v(source) + λ_t [L_v + L_c](target). λ_t grows from 0 over the share ``warm_up`` of the
     iterations; ``entropy=False`` leaves L_c out.
@@ -221,7 +221,7 @@ def vmt(
     optimiser: Adam = ADAM,
     iterations: int = 40_000,
 ) -> Method:
-    """Virtual mixup training, the default: VADA, and predictions that hold between samples.
+    """Virtual mixup training, the default: VADA, and predictions that are linear between samples.
 
     L_y + λ_d L_d + λ_s [L_m + L_v](source) + λ_t [L_m + L_v + L_c](target).
 
@@ -272,8 +272,8 @@ def dirt_t(
     """DIRT-T, a second phase that refines a trained method on the target alone.
 
     β CE(teacher(x), f(x)) on one target batch + λ_t [L_c + L_v + L_m] on another. The phase continues with the weights,
-    Adam moments and weight average of ``base``. The teacher is the weight average with the running statistics of the
-    moment, copied every ``interval`` iterations. ``mix=None`` leaves L_m out, as after VADA.
+    Adam moments and weight average of ``base``. The teacher is the weight average with the current running
+    statistics, copied every ``interval`` iterations. ``mix=None`` leaves L_m out, as after VADA.
 
     >>> method = dirt_t(vada(iterations=5000), mix=None, interval=500, iterations=10000)
     >>> method.name, [(phase.name, phase.iterations) for phase in method.phases]

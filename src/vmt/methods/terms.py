@@ -1,4 +1,4 @@
-"""The terms of the paper's objective, and the figures that are logged beside them.
+"""The terms of the paper's objective, and the metrics that are logged beside them.
 
 Each function describes one term: its loss, the nodes that the loss reads, and its weight. A *clean* view is a
 classifier's pass on a batch as it was drawn, neither mixed nor perturbed. Shapes are written as in :mod:`vmt.losses`.
@@ -81,7 +81,7 @@ def L_m(clean: View, *, weight: Number, mix: str = "logits", alpha: float = 1.0,
 
 
 def health(clean: View) -> tuple[Term, ...]:
-    """Figures that are logged to notice a collapse: the entropy of the predictions and the share of each class."""
+    """Metrics that reveal a collapse: the entropy of the predictions and the share of each class."""
     stream = batch_of(clean).name
     return (
         measure(term_name(f"entropy({stream})", clean), losses.conditional_entropy, clean.logits),
