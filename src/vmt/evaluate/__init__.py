@@ -1,4 +1,4 @@
-"""How well a model does, with labels and without."""
+"""Evaluation of a model, with and without target labels."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a network outputs for samples, batch by batch, and how often it is right about a domain."""
+"""The outputs of a network for samples, batch by batch, and its accuracy on a domain."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def network_inputs(
 ) -> Iterator[Tensor]:
     """Batches of a network's inputs from stored samples (N, …), in another order if ``order`` (N) is given.
 
-    They are resized batch by batch: in float32, all of them at once may take many times the memory of the samples.
+    They are resized batch by batch, because all of them in float32 may take many times the memory of the samples.
     """
     for start in range(0, len(x), batch):
         rows = slice(start, start + batch)
@@ -59,14 +59,14 @@ def run_batches(
 ) -> tuple[Tensor, ...]:
     """The outputs at these taps for all batches of ``count`` inputs, in float32 and on the network's device.
 
-    Afterwards every layer is back in its own mode.
+    The mode of every layer is restored afterwards.
     """
     outputs: list[Tensor] = []
     done = 0
     with evaluating(network):
         for x in inputs:
-            found = network(x)
-            parts = [found[tap].float() for tap in taps]
+            by_tap = network(x)
+            parts = [by_tap[tap].float() for tap in taps]
             # Allocated once: small tensors that stay would fragment the memory that each batch takes and gives back.
             outputs = outputs or [part.new_empty((count, *part.shape[1:])) for part in parts]
             for output, part in zip(outputs, parts, strict=True):
@@ -83,7 +83,7 @@ def feature_tap(network: Staged) -> str:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures of a network on one domain. The accuracies are None for a domain without labels."""
+    """What is measured of a network on one domain. The accuracies are None for a domain without labels."""
 
     samples: int
     accuracy: float | None

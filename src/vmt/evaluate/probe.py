@@ -1,7 +1,7 @@
 """How a run is evaluated without target labels, and the best model by one of the validators.
 
-All evaluations of a run use the same samples, because scores of other samples, or of another number of samples, are not
-comparable.
+All evaluations of a run use the same samples, because scores on other samples, or on another number of samples, are
+not comparable.
 """
 
 import copy
@@ -22,7 +22,7 @@ from vmt.step.state import State, predictor_of
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import LAMBDA, collapse_alarm, partners
 
-# DEV fits a classifier to the features. With more features than this it is left out, unless the run chooses by it.
+# DEV fits a classifier to the features. With more features than this, only a run that keeps the best by DEV has it.
 MAX_FEATURES_FOR_DEV = 256
 PREFIX = "best/"
 
@@ -161,5 +161,5 @@ class BestModel:
 
 
 def ranking_key(alarm: str | None, score: float) -> tuple[bool, float]:
-    """By this evaluations are compared: those without an alarm are better than all with one."""
+    """The key by which evaluations are compared: any without an alarm is better than any with one."""
     return alarm is None, score

@@ -38,7 +38,7 @@ class StepContext:
     """Samples per batch of each stream."""
     draws: Draws
     xi: Mapping[str, float]
-    """VAT's first step for each role for which the method leaves it open."""
+    """The length of VAT's first step, for each role for which the method does not set it."""
     scalars: Mapping[Schedule, Tensor]
     """The current value () of each schedule. The engine sets it before each step."""
     bfloat16: bool = False
@@ -91,7 +91,7 @@ def schedules_of(method: Method) -> set[Schedule]:
 
 
 Metrics = dict[str, Tensor]
-"""Scalars () and, for figures such as a histogram, vectors, by name."""
+"""Scalars () by name; a metric such as a histogram is a vector."""
 
 
 def step(phase: Phase, state: State, context: StepContext) -> Metrics:
@@ -153,7 +153,7 @@ def objective(update: Update, values: "NodeValues", context: StepContext) -> tup
             weighted = context.number(term.weight) * value
             total = weighted if total is None else total + weighted
     if total is None:
-        raise InputError(f"no term of the update {update.name!r} has a weight: give one of them a weight.")
+        raise InputError(f"every term of the update {update.name!r} has the weight 0: give one of them another weight.")
     return total, metrics
 
 
@@ -165,7 +165,7 @@ def sum_of_means(parts: Tensor | tuple[Tensor, ...]) -> Tensor:
 
 
 class NodeValues:
-    """The values of the nodes in one update. Each is computed when it is first asked for and kept until the end.
+    """The values of the nodes in one update. Each is computed when it is first read and kept until the end.
 
     This is the :class:`vmt.methods.nodes.NodeContext` that a node computes its value from.
     """
@@ -191,7 +191,7 @@ class NodeValues:
         inputs = [self(view.input) for view in each.views]  # (N, …) each
         device = inputs[0].device.type
         with (
-            # Without the cache, which inside another autocast would still hold the weights before the last update.
+            # Without the cache, which inside another autocast would still hold the weights from before the last update.
             torch.autocast(device, torch.bfloat16, enabled=self.context.bfloat16, cache_enabled=False),
             nullcontext() if each.gradient else without_gradients([module]),
         ):
@@ -259,9 +259,9 @@ class NodeValues:
 
 @contextmanager
 def statistics_unchanged(module: nn.Module) -> Iterator[None]:
-    """Leave the running statistics of a network as they are, for normalisation layers that know nothing of passes.
+    """Keep the running statistics of a network unchanged, for normalisation layers that do not support passes.
 
-    Copies of the buffers are updated instead. To copy the old values back afterwards would not work: autograd refuses
+    Copies of the buffers are updated instead. Copying the old values back afterwards would not work: autograd refuses
     a buffer that has changed since the pass that used it.
     """
     own = [(layer, name, buffer) for layer in module.modules() for name, buffer in layer._buffers.items()]
@@ -276,7 +276,7 @@ def statistics_unchanged(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def without_gradients(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Compute no gradients for the parameters of these modules; the gradient of the input alone costs half."""
+    """Compute no gradients for the parameters of these modules, which halves the cost of a backward pass."""
     wanted = [p for module in modules for p in module.parameters() if p.requires_grad]
     for p in wanted:
         p.requires_grad_(False)

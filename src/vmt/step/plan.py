@@ -35,7 +35,7 @@ class Pass:
 
 
 def plan(update: Update, taps: Mapping[str, tuple[str, ...]]) -> tuple[Pass, ...]:
-    """The passes of an update, in an order in which the inputs of each are ready. ``taps`` are those of each role."""
+    """The passes of an update, in an order in which the inputs of each are ready; ``taps`` has each role's taps."""
     return _cached_plan(update, tuple(taps.items()))
 
 
@@ -48,7 +48,7 @@ def _cached_plan(update: Update, taps_of_roles: tuple[tuple[str, tuple[str, ...]
         groups.setdefault(key, []).append(view)
     passes = []
     for views in sorted(groups.values(), key=lambda views: depth(views[0])):
-        any_view = views[0]  # of equal settings
+        any_view = views[0]  # the settings of all views are equal
         passes.append(
             Pass(
                 role=any_view.role,

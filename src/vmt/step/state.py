@@ -108,8 +108,8 @@ class State:
         alike = {name for name in own.keys() & tensors.keys() if own[name].shape == tensors[name].shape}
         if different := sorted((own.keys() | tensors.keys()) - alike):
             raise InputError(
-                f"the saved state is from another network or method than this run: they differ in {different[0]!r} "
-                f"({len(different)} of {len(own)} tensors). Resume with the method and network of the saved run."
+                f"the saved state is from another network or method: it differs in {different[0]!r} ({len(different)} "
+                f"of {len(own)} tensors). Resume with the method and network of the saved run."
             )
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
@@ -143,7 +143,7 @@ def build_state(
 
 @contextmanager
 def seeded(value: int, device: torch.device) -> Iterator[None]:
-    """Seed the generators from which weights are drawn, and put them back afterwards."""
+    """Seed the generators from which weights are drawn, and restore them afterwards."""
     own = [device] if device.type == "cuda" else []
     with torch.cuda.device(device) if own else nullcontext(), torch.random.fork_rng(own):
         seed_generators(value, device)

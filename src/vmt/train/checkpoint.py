@@ -79,17 +79,17 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], loop_state: Map
 
 
 def to_bytes(state: dict[str, Any]) -> bytes:
-    """``torch.save`` to memory. On a full disk it would raise an error of its own in place of the system's."""
+    """``torch.save`` to memory, because on a full disk it would raise its own error instead of the system's."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()
 
 
 def outdated(folder: Path, newest: Path) -> list[Path]:
-    """What may be removed once a new checkpoint is written.
+    """The folders to remove after a new checkpoint is written.
 
     These are all checkpoints before the last two, later ones that were damaged, so that the run continued from an
-    earlier one, and what was left of a checkpoint when the process was killed.
+    earlier one, and incomplete ones of a process that was killed.
     """
     complete = checkpoints(folder)
     later = [path for path in complete if path.name > newest.name]

@@ -15,9 +15,10 @@ from vmt.train.checkpoint import LoopState
 
 # A run has collapsed if one class has more than this share of the target, and far less of the source.
 PILED = 0.8
-# So it has if the source accuracy falls below FALLEN times the best so far, if the best was above WORTH_FALLING_FROM.
+# It has also collapsed if the source accuracy falls below FALLEN times a best above WORTH_FALLING_FROM.
 FALLEN, WORTH_FALLING_FROM = 0.6, 0.5
-# Running statistics need this many iterations to forget their initial values; before, one class may take everything.
+# Running statistics need this many iterations to forget their initial values; before that, a model may predict a
+# single class.
 TIME_TO_LEARN = 500
 
 REMEDY = (
@@ -58,7 +59,10 @@ class CollapseWatch:
             loop_state.collapsed = changed = f"at iteration {step} {wrong}"
         elif loop_state.collapsed and not wrong and (supervised or not ended_collapsed(loop_state)):
             # If an earlier phase ended collapsed, a phase without the source cannot repair it.
-            loop_state.collapsed, changed = None, f"at iteration {step} the predictions are spread again."
+            loop_state.collapsed, changed = (
+                None,
+                f"at iteration {step} the predictions are spread over the classes again.",
+            )
         if step == begin + phase.iterations:
             loop_state.phases[phase.name] = {**asdict(target), "collapsed": loop_state.collapsed}
         return changed

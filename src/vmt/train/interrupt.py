@@ -9,7 +9,7 @@ STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SI
 
 
 class StopRequest:
-    """A signal handler that remembers a request to stop. A second Ctrl-C stops at once."""
+    """A signal handler that remembers a request to stop. A second Ctrl-C stops immediately."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -22,9 +22,9 @@ class StopRequest:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Remember requests to stop, so that work can stop when everything is saved. Yields whether there was a request.
+    """Remember requests to stop, so that work can be saved first. Yields a function that says whether there was one.
 
-    Inside another ``interruptible`` the request is shared: a queue knows that its run was asked to stop.
+    Inside another ``interruptible`` the request is shared, so that a queue stops with its run.
     """
     outer = signal.getsignal(signal.SIGTERM)
     if isinstance(outer, StopRequest):

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object per line, with every loss and every evaluation; on request for TensorBoard, too."""
+"""The log of a run: one JSON object per line, with every loss and every evaluation; optionally also for TensorBoard."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from vmt.disk import explain_write_errors, flush_to_disk, write_atomically
 from vmt.errors import InputError
 
 LOG = "log.jsonl"
-# What every evaluation of a domain holds.
+# The keys that every evaluation of a domain has.
 FIGURES = {"samples", "accuracy", "predicted_share", "entropy"}
 
 
@@ -85,7 +85,7 @@ def plain(metrics: dict[str, Tensor]) -> dict[str, Any]:
 
 TENSORBOARD_FOLDER = "tensorboard"
 EVENTS = "events.out.tfevents.*"
-# Lists of more classes than this are left out: nobody reads so many charts.
+# Lists of more classes than this are left out, because they would fill the page with charts.
 MAX_CLASSES = 50
 
 
@@ -93,8 +93,8 @@ class TensorBoard:
     """Shows the records of a log as TensorBoard scalars.
 
     The event file is written anew from the log whenever the log is rewound, so a resumed run shows each point once.
-    The file is opened and closed for each record, so that an error is raised here and at once: ``SummaryWriter``
-    writes in a thread of its own, where a full disk ends in a traceback.
+    The file is opened and closed for each record, so that errors are raised here: ``SummaryWriter`` writes in its own
+    thread, where a full disk would end in a traceback.
     """
 
     def __init__(self, folder: Path) -> None:

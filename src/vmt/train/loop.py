@@ -1,6 +1,6 @@
 """The training loop: run steps, log, evaluate and save now and then, until all phases are done.
 
-:func:`train` is the loop, and :class:`Training` is what it works on.
+:func:`train` is the loop, and :class:`Training` holds the run in progress.
 """
 
 import math
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call of :func:`train` ends with."""
+    """The result of :func:`train`."""
 
     network: Staged
     """The network that predicts."""
@@ -56,7 +56,7 @@ class Outcome:
     finished: bool
     """Whether all iterations are done; not if the run was interrupted, or stopped because it collapsed."""
     best: Staged | None = None
-    """The network of the best evaluation, if ``Config.keep_best`` asked for it."""
+    """The network of the best evaluation, if ``Config.keep_best`` is set."""
     given_up: bool = False
     """Whether the run was stopped because it collapsed, so that there is no point in resuming it."""
 
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
-    """Let other threads wait while one runs, because dropout draws from torch's generator, which they all share."""
+    """Let only one thread run at a time, because dropout draws from torch's generator, which all threads share."""
     lock = threading.RLock()
 
     @wraps(run)
@@ -80,7 +80,7 @@ def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
 
 
 @one_at_a_time
-@torch.inference_mode(False)  # whatever mode the caller is in: notebooks often switch gradients off for good
+@torch.inference_mode(False)  # whatever the caller's mode, because notebooks often switch gradients off
 @torch.enable_grad()
 @default_torch_settings()
 def train(
@@ -126,7 +126,7 @@ def train(
 
 
 class Training:
-    """A run in progress: what it changes, what it reads, and where it has come to."""
+    """A run in progress: what it changes, what it reads, and how far it is."""
 
     def __init__(
         self,
@@ -175,9 +175,9 @@ class Training:
         return self.config.stop_on_collapse and self.loop_state.collapsed is not None
 
     def start(self, resume: bool) -> None:
-        """Restore the last checkpoint if the run is resumed, and say how the run is carried out."""
-        if self.out is not None and resume and (found := load_latest(self.out / CHECKPOINTS)):
-            tensors, loop_state, messages = found
+        """Restore the last checkpoint if the run is resumed, and print how the run is carried out."""
+        if self.out is not None and resume and (latest := load_latest(self.out / CHECKPOINTS)):
+            tensors, loop_state, messages = latest
             self.state.restore_(self.engine.take_from(self.best.take_from(tensors)))
             self.loop_state = LoopState(**loop_state)
             for message in messages:
@@ -190,20 +190,20 @@ class Training:
 
     @contextmanager
     def own_threads_and_generators(self) -> Iterator[None]:
-        """Set the CPU threads of this run; put them and torch's random state back afterwards."""
+        """Set the CPU threads of this run; restore them and torch's random state afterwards."""
         batch_values = self.config.batch_size * math.prod(self.task.sample_shape)
-        devices = [self.device] if self.device.type == "cuda" else []  # the generators of other GPUs are left alone
+        devices = [self.device] if self.device.type == "cuda" else []  # the generators of other GPUs are not touched
         with cpu_threads(self.config.threads, batch_values), torch.random.fork_rng(devices):
             yield
 
     def enter(self, phase: Phase) -> None:
-        """Go to the next phase."""
+        """Begin the next phase."""
         self.phase, self.begin, self.end = phase, self.end, self.end + phase.iterations
         done = min(max(self.done - self.begin, 0), phase.iterations)
         self.progress.start(phase.name, phase.iterations, done)
 
     def advance(self) -> int:
-        """Run steps until something is due or half a second is over; then log and evaluate if that is due.
+        """Run steps until something is due or half a second has passed; then log and evaluate if that is due.
 
         Returns the number of steps.
         """
@@ -234,7 +234,7 @@ class Training:
         return self.done == self.end or any(self.done % n == 0 for n in every)
 
     def evaluate(self) -> None:
-        """Evaluate the network that predicts, log the figures, and watch for collapse."""
+        """Evaluate the network that predicts, log the results, and watch for collapse."""
         network, preprocess = self.predictor, self.task.preprocess
         target = evaluate(network, self.target, preprocess)
         source = evaluate(network, self.source, preprocess) if self.source is not None else None
