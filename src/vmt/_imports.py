@@ -21,6 +21,7 @@ MOVED = {
     "vmt.exported": "vmt.export",
     "vmt.health": "vmt.methods.terms",
     "vmt.method": "vmt.methods.nouns",
+    "vmt.nets.layers": "vmt.nets.networks",
     "vmt.nets.spec": "vmt.nets.factory",
     "vmt.plan": "vmt.step.plan",
     "vmt.schedules": "vmt.methods.nouns",

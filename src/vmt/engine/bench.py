@@ -1,4 +1,4 @@
-"""What one iteration costs: as a plain port would do it, and with each engine, timed in one process.
+"""The cost of one iteration, of a plain port and of each engine, timed in one process.
 
 :func:`bench` is the work of ``vmt bench``. :func:`workload` builds the task that it times: the paper's MNIST → SVHN
 with instance norm, on random images unless real ones are given.
@@ -56,18 +56,18 @@ def bench(
     """Time an iteration of VMT and of DIRT-T with each engine, ``write`` the results and return them as a report.
 
     ``net`` is the paper's small or large network and ``batch_size`` the number of samples of each domain.
-    ``iterations`` is the number of iterations in a block; by default it is 1 on a CPU and what fills a quarter of a
+    ``iterations`` is the number of iterations in a block; by default 1 on a CPU, and as many as fill a quarter of a
     second on a GPU. ``data`` is a folder with MNIST and SVHN, in place of random images. Without ``baseline``, the
-    plain port is not timed. With ``plot``, other batch sizes are timed, too, and the cost per sample is drawn to that
+    plain port is not timed. With ``plot``, other batch sizes are timed too, and the cost per sample is drawn to that
     file.
     """
     place = torch_device(device)
     if place.index is not None:
-        torch.cuda.set_device(place)  # CUDA events, which take the time, belong to the current device
+        torch.cuda.set_device(place)  # CUDA events, which measure the time, belong to the current device
     widths = WIDTHS[net]
     bfloat16, reason = bfloat16_helps(place)
     if precision != "auto":
-        bfloat16, reason = precision == "bfloat16", f"{precision}, as asked for."
+        bfloat16, reason = precision == "bfloat16", f"{precision}, as requested."
     streams = streams_from(data, place)
     write(f"{device_name(place)}, torch {torch.__version__}, {net} net, {batch_size}+{batch_size}. {reason}")
 

@@ -17,7 +17,7 @@ WARM_UP = 3
 
 
 def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
-    """``advance`` as a graph. From now on, everything that it touches must stay where it is in memory."""
+    """``advance`` as a graph. From now on, everything that it uses must stay at its address in memory."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with rolled_back(state):
         # Capture requires a warm-up on another stream, in which libraries choose algorithms and take workspaces.
@@ -27,7 +27,7 @@ def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
             with torch.cuda.stream(stream), drawing_with_torch_alone():
                 for _ in range(WARM_UP):
                     advance()
-        finally:  # after a failure, too: what still runs there must not change the state once it is rolled back
+        finally:  # also after a failure: what still runs there must not change the state once it is rolled back
             torch.cuda.current_stream().wait_stream(stream)
         with cleaned_up(state.step.device), torch.cuda.graph(graph):
             advance()
@@ -51,7 +51,7 @@ class Replay:
 
 @contextmanager
 def rolled_back(state: State) -> Iterator[None]:
-    """Undo in place whatever happens inside to the state and to torch's generators."""
+    """Undo, in place, all changes inside to the state and to torch's generators."""
     saved = {name: tensor.clone() for name, tensor in state.tensors().items()}
     device = state.step.device
     devices = [device] if device.type == "cuda" else []
@@ -76,7 +76,7 @@ def drawing_with_torch_alone() -> Iterator[None]:
 
 def other_generators() -> tuple[object, ...]:
     """The states of the global generators of Python and NumPy."""
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002  (the one that users' code draws from unawares)
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002  (user code may draw from it)
     return random.getstate(), name, np.asarray(keys).tobytes(), tuple(rest)
 
 
@@ -92,5 +92,5 @@ def cleaned_up(device: torch.device) -> Iterator[None]:
     except Exception:
         torch.cuda.set_stream(stream)
         generator = torch.cuda.default_generators[stream.device_index]
-        generator.graphsafe_set_state(generator.clone_state())  # a copy of the state knows nothing of the capture
+        generator.graphsafe_set_state(generator.clone_state())  # a copy of the state does not belong to the capture
         raise

@@ -2,7 +2,7 @@
 
 The step runs once under a tracer that records every tensor operation, those of the backward passes included. Draws,
 gathers, forward passes, the adversarial direction, gradients, Adam, the weight average and the metrics become one flat
-list of operations, and Inductor fuses across all of them. If only the networks were compiled, some 600 small kernels
+list of operations, and Inductor fuses across all of them. If only the networks were compiled, about 600 small kernels
 would stay outside.
 """
 
@@ -109,7 +109,7 @@ def reached(state: State, context: StepContext, sums: MetricSums) -> list[Tensor
 
 
 def traced(advance: Callable[[], None], reachable: list[Tensor]) -> tuple[GraphModule, list[Tensor]]:
-    """What ``advance`` does to these tensors, as a graph of tensor operations, and those that are its arguments."""
+    """What ``advance`` does to these tensors, as a graph of tensor operations, and the arguments of the graph."""
 
     def on_arguments(*_: Tensor) -> list[Tensor]:
         advance()
@@ -167,7 +167,7 @@ def fuse_weight_gradients(graph: Graph) -> None:
 
 
 def fuse_before(end: Node, waiting: list[Node], graph: Graph) -> None:
-    """Put the gradients of equal shapes as one operation before ``end``, and after it what waits for them."""
+    """Insert gradients of equal shapes as one operation before ``end``, then the operations that wait for them."""
     alike: dict[object, list[Node]] = {}
     for node in waiting:
         if node.target is BY_WEIGHTS:

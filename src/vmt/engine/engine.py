@@ -41,7 +41,7 @@ class MetricSums:
         values = torch.cat([tensor.reshape(-1).float() for tensor in metrics.values()])
         if not self.shapes:
             self.shapes = {name: tensor.shape for name, tensor in metrics.items()}
-        if self.total is None or self.total.shape != values.shape:  # what was restored measured something else
+        if self.total is None or self.total.shape != values.shape:  # the restored sums are of other metrics
             self.total, self.steps = torch.zeros_like(values), 0
         self.total += values
 
@@ -77,7 +77,7 @@ class MetricSums:
             self.total.zero_()
 
 
-# Compiling takes up to a minute once, and saves some 15 ms per iteration over replaying the plain step.
+# Compiling takes up to a minute once, and saves about 15 ms per iteration over replaying the plain step.
 WORTH_COMPILING = 2_000
 
 
@@ -120,13 +120,13 @@ def make_engine(
     if choice == "auto":
         name, prepare, why = automatic(device, iterations, say)
     elif choice == "eager":
-        name, why = choice, "The eager engine runs the step as it is written, as asked for."
+        name, why = choice, "The eager engine runs the step as it is written, as requested."
         prepare = eager(why)
     elif choice == "compiled":
-        name, why = choice, "The compiled engine runs the whole step as one compiled graph, as asked for."
+        name, why = choice, "The compiled engine runs the whole step as one compiled graph, as requested."
         prepare = compiled(why, say)
     else:
-        name, why = choice, "The captured engine replays the compiled step as one CUDA graph, as asked for."
+        name, why = choice, "The captured engine replays the compiled step as one CUDA graph, as requested."
         prepare = captured_graph(why, say, compile=True)
     return Engine(name, why, prepare, state, context, seed)
 
@@ -134,7 +134,7 @@ def make_engine(
 def automatic(device: torch.device, iterations: int | None, say: Say) -> tuple[str, Prepare, str]:
     """The engine that suits the device and the length of the run: its name, how it prepares a phase, and why."""
     if device.type != "cuda":
-        why = "The eager engine runs the step as it is written: on a CPU, compiling hardly pays."
+        why = "The eager engine runs the step as it is written: on a CPU, compiling gains little."
         return "eager", eager(why), why
     if iterations is not None and iterations < WORTH_COMPILING:
         why = (
@@ -160,7 +160,7 @@ class Engine:
     def run(self, phase: Phase, first: int, count: int, global_step: int) -> None:
         """Do ``count`` iterations of a phase from its iteration ``first``; the run as a whole has done ``global_step``.
 
-        The first call for a phase prepares it: compiling and capturing take their time there. If they fail, ``name``
+        The first call for a phase prepares it: compiling and capturing happen there. If they fail, ``name``
         and ``why`` say so afterwards.
         """
         device = self.state.step.device
@@ -241,12 +241,12 @@ def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
 
 
 def or_eager(prepare: Prepare, what: str, say: Say) -> Prepare:
-    """``prepare``, or if it fails, as it can with a user's module, the step as it is written and the reason."""
+    """``prepare``; if it fails, as it may with a user's module, the step as it is written, and the reason."""
 
     def attempt(phase: Phase, state: State, context: StepContext) -> Prepared:
         try:
             return prepare(phase, state, context)
-        except Exception as error:  # compilers raise anything
+        except Exception as error:  # compilers may raise any exception
             lines = str(error).strip().splitlines() or [type(error).__name__]
             why = f"The step runs as it is written, because it could not be {what}: {lines[0][:200]}"
             say(why)
@@ -261,8 +261,8 @@ def or_eager(prepare: Prepare, what: str, say: Say) -> Prepare:
 def remember_compiled_kernels() -> Path | None:
     """Keep compiled kernels in the user's cache folder, unless ``TORCHINDUCTOR_CACHE_DIR`` names another.
 
-    By default torch keeps them in the folder for temporary files, which is emptied at will. They go there, and None is
-    returned, if the user's cache folder cannot be written to.
+    By default torch keeps them in the folder for temporary files, which may be emptied at any time. They go there, and
+    None is returned, if the user's cache folder cannot be written to.
     """
     folder = named_folder() or users_folder()
     if folder is not None:

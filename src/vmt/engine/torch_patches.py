@@ -2,7 +2,7 @@
 
 Two patches correct Inductor, and hold only while a step is compiled (:func:`corrected_inductor`):
 
-* :func:`reads_before_writes`: a value that is read from a tensor before an update is of before the update.
+* :func:`reads_before_writes`: a value that is read before an update is the value from before the update.
 * :func:`waits_before_memory`: a kernel that is launched early waits before it touches memory.
 
 Each says why it is needed, which versions of torch it is for, and what happens where it does not apply. For each,
@@ -41,7 +41,7 @@ def corrected_inductor(launch_early: bool) -> Iterator[None]:
     """Compile a step correctly inside; ``launch_early`` says whether the device can launch kernels early."""
     settings = {
         "triton.enable_pdl": False,  # unless the patch below makes it safe
-        # Reordering loops for the sake of fusion fails an assertion of Inductor where a foreach kernel is concerned.
+        # Reordering loops for fusion fails an assertion of Inductor if there is a foreach kernel.
         "loop_ordering_after_fusion": False,
     }
     with (
@@ -166,7 +166,7 @@ def waiting_first(lines: list[Any]) -> list[Any]:
 
 @contextmanager
 def attribute_replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute of a module or class has another value inside."""
+    """Set an attribute of a module or class inside."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -177,7 +177,7 @@ def attribute_replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def entries_replaced(mapping: MutableMapping[Any, Any], values: Mapping[Any, Any]) -> Iterator[None]:
-    """Some entries of a mapping have other values inside."""
+    """Set some entries of a mapping inside."""
     before = {key: mapping[key] for key in values}
     mapping.update(values)
     try:
@@ -188,7 +188,7 @@ def entries_replaced(mapping: MutableMapping[Any, Any], values: Mapping[Any, Any
 
 @contextmanager
 def cached_as(tag: str) -> Iterator[None]:
-    """Graphs that are compiled inside get cache keys of their own: those compiled without the patch are different."""
+    """Give graphs that are compiled inside their own cache keys: graphs compiled without the patch are different."""
     tags = f"{torch.compiler.config.cache_key_tag} {tag}"
     with torch.compiler.config.patch(cache_key_tag=tags):  # type: ignore[attr-defined]
         yield

@@ -1,8 +1,8 @@
 """The forward call of a network that the current thread is in: what its layers and kernels share.
 
 A layer gets only its input, but what it computes depends on the call as a whole: on where one pass ends in the batch,
-which passes move running statistics, and which seeds and bfloat16 weights are at hand. All of that is in one object per
-thread. :func:`vmt.nets.norm.passes`, :func:`vmt.nets.norm.normalised_together` and
+which passes update running statistics, and which seeds and bfloat16 weights are available. All of that is in one
+object per thread. :func:`vmt.nets.norm.passes`, :func:`vmt.nets.norm.normalised_together` and
 :func:`vmt.kernels.convolution.bf16_weights` set it for the calls inside them.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """Mean and biased variance of each pass, as a batch norm found them, and the running ones that they move."""
+    """Mean and biased variance of each pass, computed by a batch norm, and the running statistics that they update."""
 
     mean: Tensor
     var: Tensor
@@ -33,11 +33,11 @@ class ForwardCall(threading.local):
         self.sizes: tuple[int, ...] | None = None
         """The number of samples in each pass. None means that the batch is one pass, as in any other network."""
         self.updating: tuple[int, ...] = (0,)
-        """The passes that move running statistics."""
+        """The passes that update running statistics."""
         self.together = False
         """Whether all passes are normalised by one formula, as is best for a compiler."""
         self.statistics: list[BatchStatistics] = []
-        """What moves running statistics when the call ends."""
+        """What updates running statistics when the call ends."""
         self.seeds: list[tuple[Tensor, int]] = []
         """Seeds for dropout and noise that have been drawn and not yet used: a tensor of seeds and a place in it."""
         self.bf16_weights: Mapping[int, Tensor] = {}
@@ -45,7 +45,7 @@ class ForwardCall(threading.local):
 
     @contextmanager
     def changed(self, **values: Any) -> Iterator[None]:
-        """Set attributes inside; afterwards they are what they were."""
+        """Set attributes inside, and restore them afterwards."""
         before = {name: getattr(self, name) for name in values}
         self.set(values)
         try:

@@ -23,7 +23,7 @@ def have_triton() -> bool:
 
 
 def can_launch(device: torch.device, values: int = 0) -> bool:
-    """Whether vmt's kernels can work on tensors of up to so many values on this device.
+    """Whether vmt's kernels can work on tensors of up to this many values on this device.
 
     Triton launches kernels on the current device, wherever the tensors are.
     """
@@ -43,7 +43,7 @@ def kernels_run(device: str) -> bool:
     zero, out = (torch.zeros(n, dtype=torch.int64, device=device) for n in (1, BLOCK))
     try:
         random_bits[(1,)](zero, out, zero, BLOCK, FROZEN=False, BLOCK=BLOCK, **early(torch.device(device)))
-    except Exception as error:  # compilers raise anything
+    except Exception as error:  # compilers may raise any exception
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         warnings.warn(
             f"Triton cannot run kernels on {device}, so PyTorch's slower kernels are used: {reason}", stacklevel=2

@@ -1,7 +1,8 @@
 """Normalisation as operators with Triton kernels.
 
 :class:`NormaliseActivate` does what follows a convolution, normalise → LeakyReLU → pool → dropout → noise, in one
-operator forward and one backward; :func:`reference` computes the same in PyTorch. :class:`NormaliseImages` is instance norm.
+operator forward and one backward; :func:`reference` computes the same in PyTorch. :class:`NormaliseImages` is instance
+norm.
 """
 
 from dataclasses import dataclass
@@ -49,10 +50,10 @@ class After:
 
 
 def fusable(x: Tensor, channels: int, sizes: tuple[int, ...]) -> bool:
-    """Whether the kernels can follow a convolution of x to so many channels.
+    """Whether the kernels can follow a convolution of x to this many channels.
 
     They need images on a CUDA device, passes of one size, a multiple of 16 channels and not too many pixels, and do not
-    know double precision.
+    support double precision.
     """
     if not (x.is_cuda and x.ndim == 4 and have_triton()) or x.dtype == torch.float64:
         return False

@@ -17,7 +17,7 @@ def random_bits_in_torch(step: Tensor, key: Tensor, places: Tensor, frozen: bool
 def multiples(n: int, device: str) -> Tensor:
     """1 … n times the golden ratio.
 
-    It is a table because compilers take the formula for an index, and find that it overflows.
+    It is a table because compilers treat the formula as an index, which overflows.
     """
     return torch.arange(1, n + 1, device=device) * signed(GOLDEN)
 
@@ -42,7 +42,7 @@ def signed(value: int) -> int:
 
 @torch.library.custom_op("vmt::random_bits", mutates_args=())
 def random_bits(step: Tensor, key: Tensor, n: int, frozen: bool) -> Tensor:
-    """:func:`random_bits_in_torch` for the first ``n`` places, as one kernel instead of some twenty."""
+    """:func:`random_bits_in_torch` for the first ``n`` places, as one kernel instead of about twenty."""
     from vmt.kernels import triton_kernels
 
     out = torch.empty(n, dtype=torch.int64, device=step.device)

@@ -41,7 +41,7 @@ def statistics(
     total = tl.zeros((BR, BC), tl.float32)
     squares = tl.zeros((BR, BC), tl.float32)
     for i in range(0, ROWS, 4 * BR):
-        # Four loads on their way before the first is used.
+        # Four loads are issued before the first is used.
         v0 = tile_of(x, g, s, i, n, C, cols, ROWS, BR)
         v1 = tile_of(x, g, s, i + BR, n, C, cols, ROWS, BR)
         v2 = tile_of(x, g, s, i + 2 * BR, n, C, cols, ROWS, BR)
@@ -131,7 +131,7 @@ def gradient_sums(
             product += g * v
     else:
         for i in range(0, ROWS, 2 * BR):
-            # Two tiles of each on their way before the first is used.
+            # Two tiles of each are loaded before the first is used.
             v0 = tile_of(x, group, s, i, n, C, cols, ROWS, BR)
             g0 = tile_of(dy, group, s, i, n, C, cols, ROWS, BR)
             v1 = tile_of(x, group, s, i + BR, n, C, cols, ROWS, BR)
@@ -498,6 +498,6 @@ def mix(bits):
 
 @triton.jit(do_not_specialize=["words"])
 def clear(out, words, BLOCK: tl.constexpr):
-    """Write zeros into so many words of 32 bits."""
+    """Write zeros into this many words of 32 bits."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.zeros((BLOCK,), tl.int32), mask=at < words)

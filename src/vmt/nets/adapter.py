@@ -14,7 +14,7 @@ from vmt.nets.networks import FullPrecision, LinearBeforeNorm, initialised
 from vmt.nets.norm import BatchNorm
 from vmt.nets.staged import Staged, evaluating
 
-# The length of VAT's first step. With dropout or noise the prediction changes by itself, so that next to nothing is
+# The length of VAT's first step. With dropout or noise the prediction changes by itself, so that a tiny step is
 # enough. Without them the gradient vanishes at x, and in single precision the step must be longer.
 XI_STOCHASTIC, XI_DETERMINISTIC = 1e-6, 0.5
 
@@ -25,7 +25,7 @@ def from_module(
     """A copy of ``module``, split into an encoder and a last dense layer, with the taps of the paper's networks.
 
     ``head`` is the last layer: None takes the last ``nn.Linear`` out of the module, a name takes out that submodule,
-    and your own module is put behind ``module`` as it is. A dense layer with another number of outputs than ``classes``
+    and your own module is appended unchanged. A dense layer with another number of outputs than ``classes``
     is replaced by a new one. ``normalise_logits`` puts a BatchNorm behind it, as the paper does.
 
     The taps are ``features`` (the output of the encoder, which the discriminator reads), ``hidden`` (the same as
@@ -177,7 +177,7 @@ def keeps_statistics(layer: nn.Module) -> bool:
 def is_stochastic(network: Staged, x: Tensor) -> bool:
     """Whether two training passes on the same input differ, as with dropout, noise or stochastic depth.
 
-    The network and torch's generators stay as they are.
+    The network and torch's generators are not changed.
     """
     probe = copy.deepcopy(network).train()
     devices = [x.device] if x.device.type == "cuda" else []
@@ -190,7 +190,7 @@ def is_stochastic(network: Staged, x: Tensor) -> bool:
 def check_gradient(network: Staged, x: Tensor) -> None:
     """Refuse a network without a gradient at its input, which VAT needs to find its direction.
 
-    The network and torch's generators stay as they are.
+    The network and torch's generators are not changed.
     """
     devices = [x.device] if x.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), torch.enable_grad():

@@ -1,4 +1,4 @@
-"""Networks by name: what to write down to build a network again, and how it is built.
+"""Networks by name: what must be recorded to build a network again, and how it is built.
 
 A name is one of the package's networks (:mod:`vmt.nets.registry`), a user's function ``package.module:function``, or a
 network of timm, ``timm:name``. A saved model holds its :class:`NetSpec`, so that it can be loaded on another machine
@@ -26,7 +26,7 @@ from vmt.nets.registry import NETS
 from vmt.nets.staged import Staged
 
 PREFIX, TIMM = "module:", "timm:"
-# The name of a network whose function was given itself and not by name.
+# The name of a network whose function was given as an object and not by name.
 OWN_MODULE = "module"
 
 
@@ -116,7 +116,7 @@ def imported(name: str) -> Callable[..., Any]:
     path, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)  # as python -m does, and for good: a module may import others later
+        sys.path.insert(0, here)  # as python -m does, and permanently, because a module may import others later
     try:
         module = import_module(path)
     except ModuleNotFoundError as error:

@@ -15,7 +15,7 @@ from vmt.nets.norm import BatchNorm, InstanceNorm
 from vmt.nets.staged import Staged
 
 SLOPE = 0.1
-# A dense layer with at most so many outputs and inputs is multiplied out on a CUDA device.
+# A dense layer with at most this many outputs and inputs is multiplied out on a CUDA device.
 FEW_OUTPUTS, FEW_INPUTS = 32, 256
 
 Weighted = TypeVar("Weighted", nn.Linear, nn.Conv2d)
@@ -78,7 +78,7 @@ def initialised(layer: Weighted) -> Weighted:
 class ConvolutionBeforeNorm(nn.Conv2d):
     """A 3×3 convolution that a batch norm follows.
 
-    The norm takes the bias out of every output again, so that its gradient is zero apart from rounding. Adam would turn
+    The norm cancels the bias, so that the gradient of the bias is zero apart from rounding. Adam would turn
     that rounding into full steps. Here the bias gets no gradient, which also saves a pass over the activations. The
     running means include it, as in the authors' program.
     """

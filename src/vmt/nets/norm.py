@@ -1,7 +1,7 @@
 """Batch normalisation that keeps the passes in one batch apart.
 
 A training step sends several inputs through the same network: source, target, mixed, perturbed, adversarial. Each must
-be normalised with its own statistics, and only the clean target pass may move the running ones. It is faster to
+be normalised with its own statistics, and only the clean target pass may update the running ones. It is faster to
 concatenate them into one batch; :func:`passes` says where one ends and the next begins.
 """
 
@@ -21,7 +21,7 @@ from vmt.losses import at_least_float32
 
 @contextmanager
 def passes(sizes: tuple[int, ...], updating: tuple[int, ...]) -> Iterator[None]:
-    """Inside, a batch is a concatenation of passes of these sizes; those in ``updating`` move running statistics."""
+    """Inside, a batch is a concatenation of passes of these sizes; those in ``updating`` update running statistics."""
     with call.changed(sizes=sizes, updating=updating, statistics=[], seeds=[]):
         yield
         move_running_statistics(call.statistics, updating)
@@ -90,14 +90,14 @@ class BatchNorm(nn.Module):
         return y
 
     def fuses(self, x: Tensor) -> bool:
-        """Whether kernels can do the norm and what follows it at once, for a convolution of x."""
+        """Whether a kernel can do the norm together with what follows it, for a convolution of x."""
         return self.training and fusable(x, len(self.weight), call.sizes or (len(x),))
 
     def activated(self, x: Tensor, after: After, bias: Tensor) -> Tensor:
         """The norm of x and what follows it.
 
-        ``bias`` is the bias of the convolution before, which x does not include: the norm would take it out of every
-        output, so it is added to the running mean alone.
+        ``bias`` is the bias of the convolution before, which x does not include: the norm would cancel it, so it is
+        added to the running mean alone.
         """
         groups = len(call.sizes or (len(x),))
         if call.sizes is None:
@@ -109,7 +109,7 @@ class BatchNorm(nn.Module):
         return y
 
     def saw(self, mean: Tensor, var: Tensor) -> None:
-        """Move the running statistics: of all layers at once at the end of :func:`passes`, or else now."""
+        """Update the running statistics: for all layers together at the end of :func:`passes`, or else now."""
         seen = BatchStatistics(mean, var, self.running_mean, self.running_var, self.momentum)
         if call.sizes is None:
             move_running_statistics([seen], call.updating)
@@ -122,9 +122,9 @@ class BatchNorm(nn.Module):
 
 @torch.no_grad()
 def move_running_statistics(seen: list[BatchStatistics], updating: tuple[int, ...]) -> None:
-    """Move those of all layers with a few launches instead of two for each layer.
+    """Update the running statistics of all layers with a few launches instead of two for each layer.
 
-    A layer that is used twice moves twice: its second use is in a second round.
+    A layer that is used twice is updated twice: its second use is in a second round.
     """
     uses: dict[int, int] = {}
     rounds: dict[tuple[int, float], list[BatchStatistics]] = {}

@@ -19,7 +19,7 @@ class Staged(nn.Module):
     ``hidden`` (the input of the last dense layer) and ``logits``.
 
     ``separate_passes`` marks a network whose passes must not share a batch, because it has normalisation layers that
-    cannot be told where one pass ends and the next begins.
+    do not know where one pass ends and the next begins.
 
     >>> net = Staged({"features": nn.Linear(5, 4), "logits": nn.Linear(4, 3)})
     >>> net.part(after="features").taps
@@ -85,7 +85,7 @@ def warn_of_earlier_name() -> None:
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards each layer is back in its own mode, which may differ from the network's."""
+    """Use evaluation mode inside, and restore each layer's mode afterwards, which may differ from the network's."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:

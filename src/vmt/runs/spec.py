@@ -120,8 +120,9 @@ def _check_paths(data: DataSpec) -> None:
     for name in ("source", "target", "target_test"):
         path = getattr(data, name)
         if path is not None and not Path(path).is_absolute() and not Path(path).exists():
+            flag = f"--{name.replace('_', '-')}"
             raise InputError(
-                f"{path} (--{name.replace('_', '-')}) does not exist in {Path.cwd()}: give {INPUT_FORMATS}; to resume "
+                f"{path} ({flag}) does not exist in {Path.cwd()}: give {INPUT_FORMATS}; to resume "
                 "a run, change to the folder in which it was started."
             )
 
