@@ -226,7 +226,9 @@ def read_model_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is not a readable model file ({error}): save it again.") from error
+        raise InputError(
+            f"{path} is not a readable model file ({error}): give the folder of a run, or a file that Model.save wrote."
+        ) from error
     if header.get("format") != FORMAT:
         raise InputError(
             f"{path} holds tensors, but is not a model of this library: give a file that Model.save wrote."

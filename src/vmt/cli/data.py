@@ -33,6 +33,10 @@ Sets: {", ".join(SOURCES)}. Each file is checked against its published
 checksum if there is one; an interrupted download continues where it stopped, and existing files are kept. SVHN and
 BSDS500 are for non-commercial use.
 """
+BUILD = """examples:
+  vmt data build mnistm --data DATA            MNIST-M, from MNIST and BSDS500
+  vmt data build syn --data DATA               Synthetic Digits, re-created from fonts
+"""
 MNISTM = """examples:
   vmt data build mnistm --data DATA
   vmt data build mnistm --data DATA --out elsewhere/mnistm --json
@@ -54,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     add_download(actions)
-    builders = actions.add_parser("build", help="build a set that cannot be downloaded", epilog=EXAMPLES)
+    builders = actions.add_parser("build", help="build a set that cannot be downloaded", epilog=BUILD)
     sets = builders.add_subparsers(dest="set", metavar="SET", required=True)
     add_mnistm(sets)
     add_syn(sets)

@@ -132,7 +132,7 @@ def report(result: dict[str, Any]) -> str:
             comparison(result["accuracy"], result["iterations"]),
             *([f"Warning: {result['collapsed']}"] if result["collapsed"] else []),
             "",
-            f"See whether it worked: open {out}/{PAGE} in a browser (made by vmt report {out} -o report.html).",
+            f"See whether it worked: open {out}/{PAGE} in a browser (made by vmt report {out} -o {out}/{PAGE}).",
             f"Curves: {out}/{CURVES}    model: {out}/vmt/{MODEL}    log: {out}/vmt/{LOG}",
             f"Use the model: vmt predict {out}/vmt PICTURE.png",
         ]

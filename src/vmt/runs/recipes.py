@@ -51,7 +51,7 @@ class Recipe:
             ("target labels", self.target_labels),
         ):
             if name in WEIGHTS and weight is not None and not callable(weight) and not 0 <= weight < math.inf:
-                raise InputError(f"the weight {name} is {weight}: give 0 or more.")
+                raise InputError(f"the weight {name} must be finite and 0 or more, but got {weight}.")
         settings = dict(self.settings)
         if (lr := settings.pop("lr", None)) is not None:
             settings["optimiser"] = Adam(lr=lr)

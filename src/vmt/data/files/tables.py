@@ -126,7 +126,7 @@ def read_parquet(path: Path, label: str | None, wanted: Sequence[str]) -> Featur
         bad = np.flatnonzero(~np.isfinite(x[:, k]))
         if len(bad):
             row = int(bad[0])
-            _refuse_cell(path, row + 1, _text(column[row].as_py()), header[place])
+            _refuse_cell(path, row + 1, _text(column[row].as_py()), header[place], header, label)
     labels = None
     if label_place is not None:
         labels = tuple(class_name(_text(cell)) for cell in table.column(label_place).to_pylist())
@@ -274,7 +274,7 @@ def _feature_table(
         for place in places:
             value = _number(row[place])
             if value is None or not math.isfinite(value):
-                _refuse_cell(path, nth, row[place], header[place])
+                _refuse_cell(path, nth, row[place], header[place], header, label)
             values.append(value)
         if label_place is not None:
             labels.append(class_name(row[label_place]))
@@ -283,12 +283,12 @@ def _feature_table(
     return FeatureTable(shown(path), x, features, None if label_place is None else tuple(labels))
 
 
-def _refuse_cell(path: Path, row: int, cell: str, column: str) -> NoReturn:
+def _refuse_cell(path: Path, row: int, cell: str, column: str, header: Sequence[str], label: str | None) -> NoReturn:
     what = f"{cell!r} instead of a number" if cell else "nothing"
-    raise InputError(
-        f"row {row} of {path} has {what} in the column {column!r}: remove the column, fill in a number, or name the "
-        "column of the classes with --label."
-    )
+    remedy = "remove the column, fill in a number, or name the column of the classes with --label"
+    if label is not None and label not in header:
+        remedy = f"remove the column, fill in a number, or correct --label, because there is no column {label!r}"
+    raise InputError(f"row {row} of {path} has {what} in the column {column!r}: {remedy}.")
 
 
 def _columns(
