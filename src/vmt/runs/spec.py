@@ -66,14 +66,14 @@ class DataSpec:
         return replace(self, **{f.name: value for f in fields(self) if (value := getattr(places, f.name)) is not None})
 
     def found_from(self, folder: Path) -> "DataSpec":
-        """The same data with paths that exist only relative to ``folder``, where a run was started, made to exist."""
+        """The same data; paths that exist only relative to ``folder``, where a run was started, are resolved."""
 
-        def found(path: str | None) -> str | None:
+        def resolved(path: str | None) -> str | None:
             if path is None or Path(path).exists() or not (folder / path).exists():
                 return path
             return str(folder / path)
 
-        places: dict[str, Any] = {n: found(getattr(self, n)) for n in ("data", "source", "target", "target_test")}
+        places: dict[str, Any] = {n: resolved(getattr(self, n)) for n in ("data", "source", "target", "target_test")}
         return replace(self, **places)
 
 
@@ -89,7 +89,7 @@ def load_data(data: DataSpec, notify: Callable[[str], None] = silent, cache: boo
         return load_task(data.task, None if data.data is None else Path(data.data))
     if data.source is None or data.target is None:
         raise InputError(
-            "the samples of this run were given as arrays in Python and are in no file: name files that hold them with "
+            "the samples of this run were given as arrays in Python, and no file holds them: give files with "
             "--source and --target."
         )
     from vmt.data.files.own import ReadOptions, own_task
