@@ -140,7 +140,7 @@ TASKS: dict[str, TaskInfo] = {
         ),
         _from_files("mnist-svhn", "MNIST", "SVHN", "handwritten digits to house numbers, 32×32; the hard direction"),
         _from_files("svhn-mnist", "SVHN", "MNIST", "house numbers to handwritten digits, 32×32"),
-        _from_files("mnist-mnistm", "MNIST", "MNIST-M", "the same digits inverted into photographs, 32×32"),
+        _from_files("mnist-mnistm", "MNIST", "MNIST-M", "the same digits, blended with photographs, 32×32"),
         _from_files("syn-svhn", "SYN", "SVHN", "digits drawn with fonts, the published set or its re-creation, 32×32"),
         _from_files("cifar-stl", "CIFAR-10", "STL-10", "small photographs, nine shared classes, 32×32"),
         _from_files("stl-cifar", "STL-10", "CIFAR-10", "small photographs, nine shared classes, 32×32"),

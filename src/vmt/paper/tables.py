@@ -39,9 +39,9 @@ VADA_WEIGHTS = (
     "instance norm they have no L_c, as in the VADA paper. On other tasks they have the weights of VMT's recipe."
 )
 CO_DA_VALUES = (
-    "Co-DA's own weights could not be found. Those here are from a port (diversity 0.001, ceiling 10), except for the "
-    "agreement: at the port's 0.1, one of two runs on MNIST → SVHN collapsed before 20,000 iterations and the other "
-    "fell from 66 to 55 % on SVHN's test set; here it is 0.01."
+    "Co-DA's own weights could not be found. Those here are from a public re-implementation (diversity 0.001, ceiling "
+    "10), except for the agreement: at its 0.1, one of two runs on MNIST → SVHN collapsed before 20,000 iterations and "
+    "the other fell from 66 to 55 % on SVHN's test set; here it is 0.01."
 )
 WARM_UP = (
     "“Warm-up” is ours: λ_t grows from 0 over the first 5,000 iterations of VMT. With the paper's constant λ_t, some "

@@ -51,8 +51,8 @@ VALIDATORS: dict[str, Validator] = {
         ("target_features", "target", "source", "source_labels"),
         "agreement of classes and clusters × accuracy on held-out source samples",
     ),
-    "mixval": Validator("predictions.mixval", ("target", "mixed", "partner"), "steadiness on mixtures"),
-    "agreement": Validator("predictions.agreement", ("target", "student"), "agreement of average and student"),
+    "mixval": Validator("predictions.mixval", ("target", "mixed", "partner"), "stability of predictions on mixtures"),
+    "agreement": Validator("predictions.agreement", ("target", "student"), "agreement of weight average and weights"),
     "dev": Validator(
         "risk.dev",
         ("trained_features", "target_features", "source_features", "source", "source_labels"),
