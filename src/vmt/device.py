@@ -88,7 +88,9 @@ def torch_device(name: str) -> torch.device:
         raise InputError(f"device {name!r} is not supported: use auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         found = torch.cuda.device_count()
-        raise InputError(f"device {name!r} does not exist, because torch finds {found} CUDA devices: use 'cpu' or 'auto'.")
+        raise InputError(
+            f"device {name!r} does not exist, because torch finds {found} CUDA devices: use 'cpu' or 'auto'."
+        )
     return device
 
 

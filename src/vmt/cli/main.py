@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -85,13 +85,17 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def check_command(argv: Sequence[str]) -> None:
-    """Refuse a missing or unknown command, and suggest one."""
-    names = ", ".join(COMMANDS)
-    if not argv:
-        raise InputError(f"name a command: {names}; vmt --help explains them.")
-    if not argv[0].startswith("-") and argv[0] not in COMMANDS:
-        raise InputError(f"there is no command {argv[0]!r}{perhaps(argv[0], COMMANDS)}: choose one of {names}.")
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The arguments of a command; a missing or unknown command ends the process like any other wrong argument."""
+    command = argv[0] if argv else ""
+    parser = build_parser(command)
+    if not command:
+        parser.error(f"name a command: {', '.join(COMMANDS)}")
+    if not command.startswith("-") and command not in COMMANDS:
+        parser.error(
+            f"there is no command {command!r}{perhaps(command, COMMANDS)}: choose one of {', '.join(COMMANDS)}"
+        )
+    return parser.parse_args(argv)
 
 
 def show_warning(
@@ -150,8 +154,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         argv = sys.argv[1:] if argv is None else argv
-        check_command(argv)
-        arguments = build_parser(argv[0]).parse_args(argv)
+        arguments = parse(argv)
         if getattr(arguments, "needs_torch", True):
             with ended_by_ctrl_c():
                 import torch  # noqa: F401
