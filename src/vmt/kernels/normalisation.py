@@ -17,6 +17,9 @@ from vmt.kernels.forward_call import call
 from vmt.kernels.launch import MOST_PROGRAMS, can_launch, early, have_triton
 
 
+# What follows a convolution.
+
+
 @dataclass(frozen=True)
 class Tiles:
     """How the work of a kernel is divided."""
@@ -249,6 +252,8 @@ def no_seeds(device: str) -> Tensor:
     """A placeholder for kernels that draw nothing. It is kept forever, because a captured graph keeps reading it."""
     return torch.zeros(1, dtype=torch.int64, device=device)
 
+
+# Instance norm.
 
 # A program holds all pixels of a channel.
 MOST_PIXELS = 4096

@@ -20,7 +20,7 @@ def wait_for_the_one_before(EARLY: tl.constexpr):
         tl.extra.cuda.gdc_launch_dependents()
 
 
-# Normalise → LeakyReLU (→ max-pool 2 → dropout → noise) of channels_last activations (norm_activate.py).
+# Normalise → LeakyReLU (→ max-pool 2 → dropout → noise) of channels_last activations (normalisation.py).
 #
 # A batch holds groups of samples (passes), each normalised with its own statistics. There is one reduction and one map
 # forward, and one reduction and one map backward. Each reads the convolution's output once, and nothing else is kept
@@ -420,7 +420,7 @@ def patches(x, row, pixels, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl.cons
     return tl.load(x + at, mask=inside, other=0.0).to(tl.bfloat16)
 
 
-# Instance norm: one program per image and channel (instance_norm.py).
+# Instance norm: one program per image and channel (normalisation.py).
 
 
 @triton.jit

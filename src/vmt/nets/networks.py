@@ -21,6 +21,9 @@ FEW_OUTPUTS, FEW_INPUTS = 32, 256
 Weighted = TypeVar("Weighted", nn.Linear, nn.Conv2d)
 
 
+# Layers.
+
+
 class GaussianNoise(nn.Module):
     """Adds N(0, σ²) while training."""
 
@@ -184,6 +187,8 @@ def logits_layer(inputs: int, classes: int) -> nn.Sequential:
     """The last layer: dense, then BN. The paper's logits are batch-normalised."""
     return FullPrecision(initialised(LinearBeforeNorm(inputs, classes)), BatchNorm(classes))
 
+
+# Networks.
 
 # Two max-pools of 2 must leave at least one pixel for the last three convolutions.
 SMALLEST_SIDE = 4
