@@ -16,7 +16,6 @@ from torch import Tensor
 from vmt.kernels.forward_call import call
 from vmt.kernels.launch import MOST_PROGRAMS, can_launch, early, have_triton
 
-
 # What follows a convolution.
 
 
