@@ -25,7 +25,7 @@ def moved() -> tuple[Array, NDArray[np.int64], Array]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         ({"method": "Co-DA"}, "'Co-DA' .*co_da"),
         ({"method": "dirt_t"}, "DIRT-T"),
@@ -43,10 +43,10 @@ def moved() -> tuple[Array, NDArray[np.int64], Array]:
     ],
 )
 def test_invalid_arguments(
-    moved: tuple[Array, NDArray[np.int64], Array], arguments: dict[str, object], said: str
+    moved: tuple[Array, NDArray[np.int64], Array], arguments: dict[str, object], output: str
 ) -> None:
     xs, y, xt = moved
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=output):
         vmt.adapt((xs, y), xt, **arguments, **SHORT)  # type: ignore[arg-type]
 
 

@@ -43,11 +43,11 @@ def test_adapts_and_predicts(model: vmt.Model, moved_blobs: Arrays) -> None:
     assert probabilities.shape == (300, 2)
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
     assert (model.predict(xt) == probabilities.argmax(1)).all()
-    judged = model.evaluate(xt, yt)
-    assert judged.accuracy == (model.predict(xt) == yt).mean()
-    assert judged.accuracy > 0.9
-    assert judged.per_class is not None
-    assert np.mean([a for a in judged.per_class if a is not None]) == pytest.approx(judged.accuracy)
+    evaluation = model.evaluate(xt, yt)
+    assert evaluation.accuracy == (model.predict(xt) == yt).mean()
+    assert evaluation.accuracy > 0.9
+    assert evaluation.per_class is not None
+    assert np.mean([a for a in evaluation.per_class if a is not None]) == pytest.approx(evaluation.accuracy)
 
 
 def test_the_same_seed_gives_the_same_model(moved_blobs: Arrays) -> None:

@@ -157,7 +157,7 @@ class NAType:
     __hash__ = object.__hash__
 
 
-def test_samples_without_a_label_are_not_judged(moved: Arrays) -> None:
+def test_score_ignores_samples_without_a_label(moved: Arrays) -> None:
     """Or a search over both domains, the target's labels being −1, would find every model half as good as it is."""
     xs, names, xt = moved
     ys = np.arange(len(xs)) % 3

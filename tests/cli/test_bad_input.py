@@ -233,9 +233,9 @@ def test_values_out_of_range(
     source, target = write_blobs(tmp_path)
     own = ["train", "--source", source, "--target", target, "--out", tmp_path / "run", *flags]
     assert main([str(argument) for argument in own]) == 2
-    said = capsys.readouterr().err.strip()
-    assert all(word in said for word in words)
-    assert len(said.splitlines()) == 1
+    output = capsys.readouterr().err.strip()
+    assert all(word in output for word in words)
+    assert len(output.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -247,12 +247,12 @@ def test_one_sentence_and_exit_code_2(case: Case, tmp_path: Path, capsys: pytest
         code = main([str(a) for a in arguments])
     except SystemExit as ended:  # an error that argparse found
         code = int(str(ended.code))
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert code == 2
-    assert said.startswith("vmt: ")
-    assert len(said.strip().splitlines()) == 1
+    assert output.startswith("vmt: ")
+    assert len(output.strip().splitlines()) == 1
     for word in words:
-        assert word in said
+        assert word in output
 
 
 def test_a_process_prints_no_traceback(tmp_path: Path) -> None:

@@ -77,11 +77,11 @@ def test_samples_of_every_kind(
     out = tmp_path / "model.pt2"
     arguments = ["export", str(models / f"{model}.safetensors"), "--out", str(out), "--check", str(given / name)]
     assert main([*arguments, "--json"]) == 0
-    said = capsys.readouterr()
-    summary = json.loads(said.out.strip().splitlines()[-1])
+    output = capsys.readouterr()
+    summary = json.loads(output.out.strip().splitlines()[-1])
     assert (summary["samples"], summary["checked_on"]) == (samples, str(given / name))
     assert summary["difference"] <= 1e-4
-    assert ("damaged.png (damaged)" in said.err) == (name == "pictures")
+    assert ("damaged.png (damaged)" in output.err) == (name == "pictures")
     assert out.is_file()
 
 
@@ -109,9 +109,9 @@ def test_bad_samples_are_named_and_the_last_export_stays(
     out.write_bytes(b"what was there before")
     arguments = ["export", str(models / f"{model}.safetensors"), "--out", str(out), "--check", str(given / name)]
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert len(said.strip().splitlines()) == 1
-    assert name in said
+    output = capsys.readouterr().err
+    assert len(output.strip().splitlines()) == 1
+    assert name in output
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == {out: b"what was there before"}
 
 
@@ -123,9 +123,9 @@ def test_values_that_the_exported_file_refuses(
     out.write_bytes(b"what was there before")
     model, check = models / "pictures.safetensors", given / "fractions.npz"
     assert main(["export", str(model), "--out", str(out), "--check", str(check)]) == 2
-    said = capsys.readouterr().err
-    assert len(said.strip().splitlines()) == 1
-    assert "round" in said
+    output = capsys.readouterr().err
+    assert len(output.strip().splitlines()) == 1
+    assert "round" in output
     assert out.read_bytes() == b"what was there before"
 
 

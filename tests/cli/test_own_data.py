@@ -29,7 +29,7 @@ def test_two_folders_to_a_model_with_class_names(tmp_path: Path, capsys: pytest.
     source, target = class_folders(tmp_path / "a"), class_folders(tmp_path / "b", shade=50)
     run = tmp_path / "run"
     assert vmt("train", "--source", source, "--target", target, "--out", run, *SHORT, "--image-size", 8, 12) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in (
         "8×12 pixels",
         "evaluation only",
@@ -41,7 +41,7 @@ def test_two_folders_to_a_model_with_class_names(tmp_path: Path, capsys: pytest.
         "--warm-up",
         "radius of VAT",
     ):
-        assert words in said
+        assert words in output
     assert json.loads((run / "run.json").read_text())["recipe"]["settings"]["warm_up"] == 0.125
     model = load(run)
     assert tuple(model.classes) == CLASSES
@@ -62,9 +62,9 @@ def test_a_method_that_trains_on_target_labels_says_so(tmp_path: Path, capsys: p
     source, target = class_folders(tmp_path / "a"), class_folders(tmp_path / "b", shade=50)
     flags = ["--source", source, "--target", target, "--out", tmp_path / "run", *SHORT, "--no-cache"]
     assert vmt("train", *flags, "--method", "target_only") == 0
-    said = capsys.readouterr().out
-    assert "evaluation only" not in said
-    assert "target_only trains on target labels" in said
+    output = capsys.readouterr().out
+    assert "evaluation only" not in output
+    assert "target_only trains on target labels" in output
     assert not (tmp_path / "cache").exists()
 
 
@@ -73,10 +73,10 @@ def test_one_unreadable_picture_in_a_thousand(tmp_path: Path, capsys: pytest.Cap
     (target / "417.png").write_bytes((target / "417.png").read_bytes()[:90])
     run = tmp_path / "run"
     assert vmt("train", "--source", source, "--target", target, "--out", run, *SHORT) == 0
-    said = capsys.readouterr().out
-    assert "1 of the 1000 pictures of" in said
-    assert "417.png (damaged)" in said
-    assert "999 of the target to train on" in said
+    output = capsys.readouterr().out
+    assert "1 of the 1000 pictures of" in output
+    assert "417.png (damaged)" in output
+    assert "999 of the target to train on" in output
     assert vmt("predict", run, target, "--out", tmp_path / "out.csv") == 0
     assert "417.png (damaged)" in capsys.readouterr().err
     assert len((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()) == 1000
@@ -122,11 +122,11 @@ def bad_target(folder: Path, fault: str) -> None:
 def test_bad_own_data(tmp_path: Path, fault: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     bad_target(tmp_path / "b", fault)
     assert vmt("train", "--source", class_folders(tmp_path / "a", 3), "--target", tmp_path / "b") == 2
-    said = capsys.readouterr().err
-    assert len(said.strip().splitlines()) == 1
-    assert said.startswith("vmt: ")
-    assert says in said
-    assert str(tmp_path / "b") in said
+    output = capsys.readouterr().err
+    assert len(output.strip().splitlines()) == 1
+    assert output.startswith("vmt: ")
+    assert says in output
+    assert str(tmp_path / "b") in output
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_a_warning_about_few_samples(tmp_path: Path, capsys: pytest.CaptureFixtu
     source, target = class_folders(tmp_path / "a", 12, CLASSES[:2]), unlabelled_folder(tmp_path / "b", 3)
     save(source / "rare" / "one.png", picture(1, 5))
     assert vmt("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT) == 0
-    said = capsys.readouterr().out
-    assert "rare (1)\n" in said
-    assert "target has only 3 samples" in said
+    output = capsys.readouterr().out
+    assert "rare (1)\n" in output
+    assert "target has only 3 samples" in output
 
 
 def test_a_folder_with_spaces_can_be_copied_and_is_not_overwritten(
@@ -164,9 +164,9 @@ def test_a_folder_with_spaces_can_be_copied_and_is_not_overwritten(
     assert vmt("train", "--source", source, "--target", source, "--out", run, *SHORT) == 0
     assert f"vmt report '{run}' -o report.html" in capsys.readouterr().out
     assert vmt("train", "--source", source, "--target", source, "--out", run, *SHORT) == 2
-    said = capsys.readouterr()
-    assert str(run) in said.err
-    assert not said.out, "refused before anything is read"
+    output = capsys.readouterr()
+    assert str(run) in output.err
+    assert not output.out, "refused before anything is read"
 
 
 def test_a_run_started_in_another_folder_finds_its_data_or_names_the_folder(
@@ -181,15 +181,15 @@ def test_a_run_started_in_another_folder_finds_its_data_or_names_the_folder(
     assert vmt("report", "run", "-o", "report.html") == 0
     (tmp_path / "begun").rename(tmp_path / "moved")
     assert vmt("train", "--resume", "run") == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "a (--source)" in said
-    assert str(tmp_path) in said
+    output = capsys.readouterr().err.splitlines()[-1]
+    assert "a (--source)" in output
+    assert str(tmp_path) in output
 
 
 def test_a_warning_is_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source = class_folders(tmp_path / "a", 4)
     still = ["--net", "tests.user_modules:still", "--iterations", "2", "--batch-size", "8", "--device", "cpu"]
     assert vmt("train", "--source", source, "--target", source, "--out", tmp_path / "run", *still) == 0
-    (said,) = (line for line in capfd.readouterr().err.splitlines() if "--xi" in line)
-    assert said.startswith("vmt: ")
-    assert "warn" not in said.lower(), "neither the category of the warning nor a line of code"
+    (output,) = (line for line in capfd.readouterr().err.splitlines() if "--xi" in line)
+    assert output.startswith("vmt: ")
+    assert "warn" not in output.lower(), "neither the category of the warning nor a line of code"

@@ -95,10 +95,10 @@ def test_a_list_of_pictures(models: Path, tmp_path: Path, capsys: pytest.Capture
     unlabelled_folder(tmp_path / "files", 3)
     (tmp_path / "list.csv").write_text("label,path\n?,files/002.png\n,files/000.png\n?,\n,files/gone.png\n")
     assert main(["predict", str(models / "pictures.onnx"), str(tmp_path / "list.csv")]) == 0
-    said = capsys.readouterr()
-    assert [Path(row["file"]).name for row in rows_of(said.out)] == ["002.png", "000.png"]
-    assert "2 of 4 samples" in said.err
-    assert "index 2 of" in said.err
+    output = capsys.readouterr()
+    assert [Path(row["file"]).name for row in rows_of(output.out)] == ["002.png", "000.png"]
+    assert "2 of 4 samples" in output.err
+    assert "index 2 of" in output.err
 
 
 def test_columns_are_found_by_their_names(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,8 +124,8 @@ def test_rows_on_standard_input(models: Path) -> None:
     done = predict(models / "table.safetensors", "-", given=b"height,width\n5,1\nx,2\n\nnan,3\n6,2\n")
     assert done.returncode == 0
     assert [row["index"] for row in rows_of(done.stdout)] == ["0", "3"]
-    said = done.stderr.decode()
-    assert all(words in said for words in ("index 1 of standard input", "'x'", "'height'", "index 2"))
+    output = done.stderr.decode()
+    assert all(words in output for words in ("index 1 of standard input", "'x'", "'height'", "index 2"))
 
 
 def test_rows_of_a_wide_table_on_standard_input(tmp_path: Path) -> None:
@@ -146,10 +146,10 @@ def test_unreadable_pictures_up_to_a_limit(models: Path, tmp_path: Path, capsys:
     out = tmp_path / "out.csv"
     arguments = ["predict", str(models / "pictures.safetensors"), str(root), "--out", str(out)]
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert len(said.strip().splitlines()) == 1
-    assert "020.png (damaged)" in said
-    assert "--max-unreadable" in said
+    output = capsys.readouterr().err
+    assert len(output.strip().splitlines()) == 1
+    assert "020.png (damaged)" in output
+    assert "--max-unreadable" in output
     assert not out.exists()
     assert main([*arguments, "--max-unreadable", "11", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["unreadable"] == 11
@@ -189,10 +189,10 @@ def test_input_that_is_refused(
     np.save(tmp_path / "vectors.npy", np.zeros((3, 4)))
     np.save(tmp_path / "wide.npy", np.zeros((3, 4)))
     assert main(["predict", str(models / f"{model}.safetensors"), str(tmp_path / name)]) == 2
-    said = capsys.readouterr().err
-    assert len(said.strip().splitlines()) == 1
-    assert says in said
-    assert name in said
+    output = capsys.readouterr().err
+    assert len(output.strip().splitlines()) == 1
+    assert says in output
+    assert name in output
 
 
 def test_inputs_are_not_overwritten(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,10 +228,10 @@ def test_a_full_disk_and_a_missing_folder(
 ) -> None:
     path = save(tmp_path / "x.png", picture(1))
     assert main(["predict", str(models / "pictures.safetensors"), str(path), "--out", str(tmp_path / out)]) == 2
-    said = capsys.readouterr().err
-    assert len(said.strip().splitlines()) == 1
-    assert f"{tmp_path / out} cannot be written" in said
-    assert (f"the folder {tmp_path / 'nowhere'} does not exist" in said) == out.startswith("nowhere")
+    output = capsys.readouterr().err
+    assert len(output.strip().splitlines()) == 1
+    assert f"{tmp_path / out} cannot be written" in output
+    assert (f"the folder {tmp_path / 'nowhere'} does not exist" in output) == out.startswith("nowhere")
 
 
 def test_results_are_written_before_all_input_is_read(models: Path, tmp_path: Path) -> None:
@@ -294,6 +294,6 @@ def test_evaluate_knows_the_column_that_a_run_was_trained_with(
     assert main(["evaluate", str(run), "--test", str(table)]) == 0
     assert "of 40 samples" in capsys.readouterr().out
     assert main(["evaluate", str(run / "model.safetensors"), "--test", str(table)]) == 2
-    said = capsys.readouterr().err
-    assert "'label'" in said
-    assert "--label" in said
+    output = capsys.readouterr().err
+    assert "'label'" in output
+    assert "--label" in output

@@ -77,9 +77,9 @@ def serves(command: Command) -> None:
     ) as server:
         assert server.stderr is not None
         try:
-            said = next((line for line in server.stderr if "http://" in line), "")
-            address = re.search(r"http://localhost:\d+/", said)
-            assert address, said
+            output = next((line for line in server.stderr if "http://" in line), "")
+            address = re.search(r"http://localhost:\d+/", output)
+            assert address, output
             with urllib.request.urlopen(address[0], timeout=60) as answer:
                 assert "TensorBoard" in answer.read().decode()
         finally:

@@ -23,9 +23,9 @@ class DependsOnValues(nn.Module):
 @pytest.mark.gpu
 def test_step_that_cannot_be_captured_runs_as_it_is_written() -> None:
     """With dropout and noise, whose generator the failed capture has used."""
-    said: list[str] = []
+    output: list[str] = []
     results = []
-    for prepare in (eager(""), captured_graph("", said.append, compile=False)):
+    for prepare in (eager(""), captured_graph("", output.append, compile=False)):
         work = workload((16, 16, 16), False, torch.device("cuda"), batch_size=16, samples=500, side=16)
         for role in ("classifier", "ema"):
             work.state.roles[role].stages["hidden"].append(DependsOnValues())
@@ -35,7 +35,7 @@ def test_step_that_cannot_be_captured_runs_as_it_is_written() -> None:
         assert engine.name == "eager"
         assert torch.cuda.current_stream() == stream
         results.append(engine.metrics())
-    assert "captured" in said[-1]
+    assert "captured" in output[-1]
     for name, value in results[0].items():
         torch.testing.assert_close(results[1][name], value, rtol=1e-2, atol=1e-3, msg=lambda m, at=name: f"{at}: {m}")
 
@@ -51,14 +51,14 @@ def test_step_that_compiles_but_fails_runs_as_it_is_written(monkeypatch: pytest.
         return run
 
     monkeypatch.setattr(whole_step, "compiled_graph", failing)
-    results, said = [], []
-    for prepare in (eager(""), compiled("", said.append)):
+    results, output = [], []
+    for prepare in (eager(""), compiled("", output.append)):
         work = workload((4, 4, 4), False, torch.device("cpu"), batch_size=2, samples=20, side=4)
         engine = Engine("", "", prepare, work.state, work.context, work.seed)
         engine.run(work.method.phases[0], 0, 1, 0)
         assert engine.name == "eager"
         results.append(work.state.tensors())
-    assert "expected size 3==3" in said[-1]
+    assert "expected size 3==3" in output[-1]
     for name, tensor in results[0].items():
         assert torch.equal(tensor, results[1][name]), name
 

@@ -95,15 +95,15 @@ def test_a_step_that_cannot_be_prepared_runs_eagerly_and_says_why() -> None:
     def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
         raise RuntimeError("this module depends on its values\nand more")
 
-    said: list[str] = []
+    output: list[str] = []
     work = small()
-    attempt = or_eager(prepare, "captured", said.append)
+    attempt = or_eager(prepare, "captured", output.append)
     engine = Engine("captured", "", attempt, work.state, work.context, 0)
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
     assert "captured" in engine.why
     assert "this module depends on its values" in engine.why
-    assert said == [engine.why]
+    assert output == [engine.why]
     assert int(work.state.step) == 1
 
 
@@ -117,8 +117,8 @@ def test_module_that_depends_on_values_is_not_compiled_but_runs() -> None:
     for role in ("classifier", "ema"):
         work.state.roles[role].stages["hidden"].append(DependsOnValues())
     before = tensors(work)
-    said: list[str] = []
-    engine = make_engine("compiled", work.state, work.context, 0, say=said.append)
+    output: list[str] = []
+    engine = make_engine("compiled", work.state, work.context, 0, say=output.append)
     engine.run(work.method.phases[0], 0, 1, 0)
     assert engine.name == "eager"
     assert "compiled" in engine.why

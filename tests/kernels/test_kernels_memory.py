@@ -64,7 +64,7 @@ def finite(*tensors: Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "first", "n", "complaint"),
+    ("x", "first", "n", "error"),
     [
         (torch.ones(5), 0, 5, None),
         (torch.ones(5), 0, 6, "reads 4 bytes beyond x; 1 of 6"),
@@ -75,15 +75,15 @@ def finite(*tensors: Tensor) -> None:
         (torch.ones(5, dtype=torch.bfloat16), 0, 6, "reads 2 bytes beyond x; 1 of 6"),
     ],
 )
-def test_checker_finds_reads_beyond(x: Tensor, first: int, n: int, complaint: str | None, seen: Seen) -> None:
+def test_checker_finds_reads_beyond(x: Tensor, first: int, n: int, error: str | None, seen: Seen) -> None:
     from tests.memory_kernels import copy
 
     out = torch.empty(8)
-    if complaint is None:
+    if error is None:
         copy[(1,)](x, out, first, n, BLOCK=8)
         assert bool(out[:n].eq(1).all())
     else:
-        with pytest.raises(Exception, match=f"copy {complaint}"):
+        with pytest.raises(Exception, match=f"copy {error}"):
             copy[(1,)](x, out, first, n, BLOCK=8)
     assert seen.launches == {"copy": 1}
 

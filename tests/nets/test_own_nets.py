@@ -122,9 +122,9 @@ def test_train_resume_load_predict_evaluate_export(here: Path, capsys: pytest.Ca
         assert main(["report", str(run), "-o", str(here / "r.html"), "--map", "none", *flags]) == 0
         assert words in (here / "r.html").read_text()
     assert main(["report", str(run), "-o", str(here / "r.html"), "--net", "mine.nets:dense"]) == 2
-    said = capsys.readouterr().err
-    assert "mine.nets:dense" in said
-    assert "mine.nets:make" in said
+    printed = capsys.readouterr().err
+    assert "mine.nets:dense" in printed
+    assert "mine.nets:make" in printed
     rows = []
     for model, flags in ((run, own), (run / "model.onnx", []), (run / "model.pt2", [])):
         if flags == []:
@@ -184,9 +184,9 @@ def test_invalid_networks_are_refused_before_anything_is_written(
     source, target = write_blobs(here)
     arguments = ["train", "--source", str(source), "--target", str(target), "--out", str(here / "run"), "--net", net]
     assert main([*arguments, *FLAGS]) == 2
-    said = capsys.readouterr().err
-    assert len(said.strip().splitlines()) == 1
-    assert says in said
+    printed = capsys.readouterr().err
+    assert len(printed.strip().splitlines()) == 1
+    assert says in printed
     assert not (here / "run").exists()
 
 

@@ -50,7 +50,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 class Opened:
-    """An open page that records its requests and its complaints."""
+    """An open page that records its requests and its errors."""
 
     def __init__(self, browser: Any, path: Path, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": WIDE, **options})
@@ -58,16 +58,16 @@ class Opened:
         self.page = self.context.new_page()
         self.page.set_default_timeout(5000)
         self.requests: list[str] = []
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.errors.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.address = path.as_uri()
         self.page.goto(self.address)
 
     def check(self) -> None:
         """Check that the page has written nothing to the console and requested nothing from a network."""
-        assert self.complaints == []
+        assert self.errors == []
         assert [url for url in self.requests if url != self.address and not url.startswith("data:")] == []
 
 

@@ -47,7 +47,7 @@ def test_resuming_a_finished_run_changes_nothing(started: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "output"),
     [
         ({}, "already holds a run"),
         ({"resume": True, "target": X + 0.6}, "data of .* have changed"),
@@ -59,15 +59,15 @@ def test_resuming_a_finished_run_changes_nothing(started: Path) -> None:
         ({"resume": True, "keep_best": "im"}, "keep_best None, not im"),
     ],
 )
-def test_another_run_is_refused(started: Path, changed: dict[str, Any], said: str) -> None:
+def test_another_run_is_refused(started: Path, changed: dict[str, Any], output: str) -> None:
     before = {path: path.read_bytes() for path in started.rglob("*") if path.is_file() and path.name != ".lock"}
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=output):
         adapt(started, **changed)
     assert {path: path.read_bytes() for path in before} == before
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "output"),
     [
         (
             {"optimiser": vmt.methods.nouns.Adam(lr=0.5)},
@@ -80,9 +80,9 @@ def test_another_run_is_refused(started: Path, changed: dict[str, Any], said: st
     ],
 )
 def test_a_setting_that_is_not_a_weight_counts_as_well(
-    as_in_the_paper: Path, settings: dict[str, Any], said: str
+    as_in_the_paper: Path, settings: dict[str, Any], output: str
 ) -> None:
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=output):
         adapt(as_in_the_paper, method=vmt.methods.vmt(**settings), resume=True)
     assert adapt(as_in_the_paper, method=vmt.methods.vmt(), resume=True)
 

@@ -81,9 +81,9 @@ def run(tmp_path: Path) -> list[str]:
 
 def test_a_short_dirt_t_on_the_command_line(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*run, "--dirt-t", "--dirt-t-iterations", "50"]) == 0
-    said = capsys.readouterr()
-    assert "then DIRT-T: 50 iterations, a new teacher every 5," in said.out
-    assert "never refreshed" not in said.err
+    output = capsys.readouterr()
+    assert "then DIRT-T: 50 iterations, a new teacher every 5," in output.out
+    assert "never refreshed" not in output.err
     assert json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]["dirt_t"]["interval"] == 5
 
 
@@ -99,10 +99,10 @@ def test_the_last_line_says_if_the_samples_were_trained_on(
     labelled = str(tmp_path / "test.npz")
     run[run.index("--target") + 1] = labelled
     assert main([*run, "--method", "target_only", *(["--target-test", labelled] if others else [])]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     trained_on = "on the target samples it was trained on"
-    assert ("on the target test set\n" in said) is others
-    assert (trained_on in said) is not others
+    assert ("on the target test set\n" in output) is others
+    assert (trained_on in output) is not others
 
 
 def test_the_last_line_says_that_the_labels_of_the_target_itself_were_used(
@@ -120,9 +120,9 @@ def test_the_last_line_says_that_a_copy_of_stl_has_no_test_split(
     files.write_small_stl10(tmp_path)
     brief = ["--method", "source_only", "--net", "tiny", "--iterations", "1", "--validate-samples", "0"]
     assert main(["train", "cifar-stl", "--data", str(tmp_path), *brief, "--out", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().out
-    assert "on STL-10 train (this copy has no test split)\n" in said
-    assert "test set" not in said
+    output = capsys.readouterr().out
+    assert "on STL-10 train (this copy has no test split)\n" in output
+    assert "test set" not in output
 
 
 def test_a_network_without_instance_norm_on_a_task_of_the_paper(

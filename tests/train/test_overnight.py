@@ -158,10 +158,10 @@ def test_a_path_that_the_system_refuses_is_one_error_message(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(list(arguments))
-    said = capsys.readouterr().err.splitlines()
+    output = capsys.readouterr().err.splitlines()
     assert code == 2
-    assert said[-1].startswith("vmt: ")
-    assert "File name too long" in said[-1]
+    assert output[-1].startswith("vmt: ")
+    assert "File name too long" in output[-1]
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that cannot be flushed")

@@ -103,13 +103,13 @@ def show_warning(
 ) -> None:
     """Show a warning of this package without the line of code that it comes from."""
     if Path(vmt.__file__).parent in Path(filename).parents:
-        complain(f"{str(message).rstrip('.')}.")
+        print_message(f"{str(message).rstrip('.')}.")
     else:
         others(message, category, filename, *rest)
 
 
-def complain(sentence: str) -> None:
-    print(f"vmt: {sentence}", file=STDERR)
+def print_message(message: str) -> None:
+    print(f"vmt: {message}", file=STDERR)
 
 
 def open_closed_streams() -> None:
@@ -162,22 +162,22 @@ def main(argv: list[str] | None = None) -> int:
             warnings.showwarning = partial(show_warning, warnings.showwarning)
             return int(arguments.run(arguments))
     except InputError as error:
-        complain(str(error))
+        print_message(str(error))
         return 2
     except BrokenPipeError:
         # The reader has closed the pipe (`vmt predict … | head`). That is not an error, but stdout must not be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        complain(message_of_os_error(error))
+        print_message(message_of_os_error(error))
         return 2
     except RuntimeError as error:
-        if (sentence := message_of_gpu_error(error)) is None:
+        if (message := message_of_gpu_error(error)) is None:
             raise
-        complain(sentence)
+        print_message(message)
         return 1
     except KeyboardInterrupt:
-        complain("interrupted.")
+        print_message("interrupted.")
         return INTERRUPTED
 
 

@@ -159,7 +159,7 @@ def state_of(job: Job, arguments: argparse.Namespace) -> str:
 
     if is_done(arguments.results, job):
         return "done"
-    return "begun" if (arguments.runs / job.run / RUN).exists() else "missing"
+    return "started" if (arguments.runs / job.run / RUN).exists() else "missing"
 
 
 def run_table(arguments: argparse.Namespace) -> int:

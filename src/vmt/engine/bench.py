@@ -217,12 +217,12 @@ class Timing:
 
 def first_iteration(run: Run, device: torch.device) -> tuple[float, float]:
     """Seconds until the first iteration is done, and the most memory in use until then, in GiB."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     run(1)
     if device.type != "cuda":
-        return time.perf_counter() - began, 0.0
+        return time.perf_counter() - start, 0.0
     torch.cuda.synchronize()
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     return seconds, torch.cuda.max_memory_allocated(device) / 2**30
 
 
@@ -245,9 +245,9 @@ def timed(runs: dict[str, Run], device: torch.device, iterations: int | None) ->
 
 def milliseconds(run: Run, device: torch.device, iterations: int) -> float:
     if device.type != "cuda":
-        began = time.perf_counter()
+        started = time.perf_counter()
         run(iterations)
-        return (time.perf_counter() - began) * 1e3 / iterations
+        return (time.perf_counter() - started) * 1e3 / iterations
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     run(iterations)

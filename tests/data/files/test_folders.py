@@ -40,11 +40,11 @@ def test_circular_links_and_ignored_files(tmp_path: Path) -> None:
     own = read_own(root)
     assert own.classes == ("fish", *CLASSES)
     assert len(own.domain) == 9
-    said = "".join(own.notes)
-    assert "2 hidden files" in said
-    assert ".txt" in said
-    assert "3 links to folders" in said
-    assert "2 broken links" in said
+    output = "".join(own.notes)
+    assert "2 hidden files" in output
+    assert ".txt" in output
+    assert "3 links to folders" in output
+    assert "2 broken links" in output
 
 
 def test_files_of_another_kind_are_named(tmp_path: Path) -> None:

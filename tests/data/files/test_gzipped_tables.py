@@ -121,6 +121,6 @@ def test_what_cannot_be_read_is_named(
     with pytest.raises(InputError, match=f"^{path} .*{says}"):
         read_own(path)
     assert main(["predict", str(run), str(path), "--out", str(tmp_path / "out.csv")]) == 2
-    said = capsys.readouterr().err
-    assert str(path) in said
-    assert says in said
+    output = capsys.readouterr().err
+    assert str(path) in output
+    assert says in output

@@ -88,12 +88,12 @@ def test_damage_anywhere_in_an_archive_is_an_error_that_names_it(tmp_path: Path)
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros((4, 3), np.float32), y=np.arange(4))
     whole = path.read_bytes()
-    said = []
+    output = []
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         try:
             read_npz(path)
         except InputError as error:
-            said.append(str(error))
-    assert len(said) > len(whole) // 2
-    assert all(str(path) in sentence for sentence in said)
+            output.append(str(error))
+    assert len(output) > len(whole) // 2
+    assert all(str(path) in sentence for sentence in output)

@@ -126,10 +126,10 @@ def test_one_unreadable_picture_and_a_giant_among_many(tmp_path: Path) -> None:
     assert len(own.domain) == 198
     assert own.domain.y is not None
     assert np.bincount(own.domain.y).tolist() == [66, 66, 66]
-    said = "".join(own.notes)
-    assert "2 of the 200" in said
-    assert "cut.png (damaged)" in said
-    assert "giant.png (too large)" in said
+    output = "".join(own.notes)
+    assert "2 of the 200" in output
+    assert "cut.png (damaged)" in output
+    assert "giant.png (too large)" in output
 
 
 def test_too_many_unreadable_pictures(tmp_path: Path) -> None:
