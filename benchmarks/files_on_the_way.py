@@ -1,11 +1,11 @@
-"""How many source files run between ``vmt train mnist-svhn`` and the first gradient: what a reader has to open.
+"""How many source files run between ``vmt train mnist-svhn`` and the first backward pass: what a reader has to open.
 
     python benchmarks/files_on_the_way.py
     PYTHONPATH=elsewhere/src python benchmarks/files_on_the_way.py
 
-Counts the files of the package of which a function runs before the first backward pass; importing a module does not
-count. They are printed in the order of their first function. The task is read from made-up data in the official
-formats, so that the readers run as well.
+Counts the files of the package of which a function runs before the first backward pass, which checks that the network
+has a gradient at its input; importing a module does not count. The files are printed in the order of their first
+function. The task is read from made-up data in the official formats, so that the readers run as well.
 """
 
 import argparse
@@ -21,8 +21,6 @@ from types import FrameType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-# The file of the training step, now and in earlier versions: gradients before it check the network.
-STEPS = {"step/iteration.py", "step/step.py", "step.py"}
 
 
 class FirstGradient(BaseException):
@@ -49,7 +47,7 @@ def watched(data: Path, net: str) -> tuple[list[str], int]:
 
     def called(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal importing
-        if event == "c_call" and argument.__name__ == "run_backward" and not STEPS.isdisjoint(entered):
+        if event == "c_call" and argument.__name__ == "run_backward":
             sys.setprofile(None)
             raise FirstGradient
         if frame.f_code.co_name == "<module>":
@@ -67,7 +65,7 @@ def watched(data: Path, net: str) -> tuple[list[str], int]:
             return list(dict.fromkeys(entered)), len(entered)
         finally:
             sys.setprofile(None)
-    raise RuntimeError("the command ended before its first gradient")
+    raise RuntimeError("the command ended before its first backward pass")
 
 
 def main() -> int:
@@ -94,9 +92,8 @@ def main() -> int:
         return 0
     for place, name in enumerate(found["files"], 1):
         print(f"{place:3}  {name}")
-    print(
-        f"{len(found['files'])} files before the first gradient; one is entered from another {found['entered']} times"
-    )
+    count, entered = len(found["files"]), found["entered"]
+    print(f"{count} files before the first backward pass; one is entered from another {entered} times")
     return 0
 
 

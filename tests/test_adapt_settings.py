@@ -9,7 +9,7 @@ import pytest
 
 import vmt
 from vmt.data import domain, make_task
-from vmt.data.arrays import classes_in, encode_labels
+from vmt.data.domains import classes_in, encode_labels
 from vmt.errors import InputError
 from vmt.model import Model
 from vmt.nets.factory import NetSpec

@@ -23,6 +23,7 @@ MOVED = {
     "vmt.method": "vmt.methods.nouns",
     "vmt.nets.layers": "vmt.nets.networks",
     "vmt.nets.spec": "vmt.nets.factory",
+    "vmt.nets.staged": "vmt.nets.networks",
     "vmt.plan": "vmt.step.plan",
     "vmt.schedules": "vmt.methods.nouns",
     "vmt.views": "vmt.methods.nodes",

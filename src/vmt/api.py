@@ -12,10 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from vmt import methods
-from vmt.data.arrays import classes_in, domain, encode_labels, labelled_part, reorder_columns
-from vmt.data.checks import check_digits
-from vmt.data.domains import Domain
-from vmt.data.task import Task, make_task
+from vmt.data.domains import Domain, classes_in, domain, encode_labels, labelled_part, reorder_columns
+from vmt.data.task import Task, check_digits, make_task
 from vmt.device import default_torch_settings
 from vmt.errors import InputError, perhaps
 from vmt.methods.nouns import Method

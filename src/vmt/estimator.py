@@ -16,9 +16,8 @@ from sklearn.utils import assert_all_finite, check_array, check_random_state, co
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from vmt.data.arrays import UNKNOWN_LABELS, domain, is_missing, labelled_part
-from vmt.data.checks import check_digits
-from vmt.data.task import make_task
+from vmt.data.domains import UNKNOWN_LABELS, domain, is_missing, labelled_part
+from vmt.data.task import check_digits, make_task
 from vmt.device import default_torch_settings, torch_device
 from vmt.errors import InputError
 from vmt.methods.nouns import Method

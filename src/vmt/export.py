@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vmt.data.arrays import domain, reorder_columns
+from vmt.data.domains import domain, reorder_columns
 from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX
 from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically

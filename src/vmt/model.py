@@ -19,8 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from vmt.data.arrays import domain, encode_labels, reorder_columns
-from vmt.data.domains import Domain
+from vmt.data.domains import Domain, domain, encode_labels, reorder_columns
 from vmt.data.files.paths import FORMATS
 from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import default_torch_settings, single_precision, torch_device
@@ -29,7 +28,7 @@ from vmt.errors import InputError
 from vmt.evaluate.accuracy import Evaluation, evaluate, logits_of
 from vmt.nets.adapter import placed_on_device
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
-from vmt.nets.staged import Staged
+from vmt.nets.networks import Staged
 
 FORMAT = "vmt-model"
 VERSION = 1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vmt.data import Preprocess, domain, make_task, read_own
-from vmt.data.checks import check_digits
+from vmt.data.task import check_digits
 from vmt.evaluate.accuracy import BATCH, logits_of
 
 MIB = 2**20

@@ -12,7 +12,7 @@ from vmt.errors import InputError
 from vmt.methods.nodes import Parameter, View
 from vmt.methods.nouns import Method, Phase, Term, Update
 from vmt.methods.systems import SOURCE, TARGET
-from vmt.nets.staged import Staged
+from vmt.nets.networks import Staged
 from vmt.step.iteration import step
 from vmt.step.plan import Pass, depth, plan, reads_stream
 

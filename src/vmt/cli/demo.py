@@ -47,8 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     from vmt.runs.recipes import DIGITS_DIRT_T_ITERATIONS, DIGITS_ITERATIONS, digits
     from vmt.runs.run import Run, carry_out
     from vmt.runs.spec import DataSpec, load_data
-    from vmt.train.interrupt import interruptible
     from vmt.train.log import LOG, read_log
+    from vmt.train.loop import interruptible
 
     out = free_folder(arguments.out)
     first = DIGITS_ITERATIONS if arguments.iterations is None else arguments.iterations

@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING
 from vmt._imports import lazy
 
 if TYPE_CHECKING:
-    from vmt.data.arrays import domain, from_dataset
-    from vmt.data.checks import check_pair
-    from vmt.data.domains import Domain
+    from vmt.data.domains import Domain, domain, from_dataset
     from vmt.data.files.numpy_files import read_npz
     from vmt.data.files.own import Own, read_own
     from vmt.data.preprocess import Preprocess, preprocess_for
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from vmt.data.synthetic.digits import digits_task
     from vmt.data.synthetic.mnistm import build_mnistm, read_mnistm
     from vmt.data.synthetic.syn import build_syn, read_recreation
-    from vmt.data.task import Task, make_task
+    from vmt.data.task import Task, check_pair, make_task
     from vmt.data.tasks import TASKS, TaskInfo, load_task
 
 __all__ = [
@@ -50,8 +48,8 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        **dict.fromkeys(("domain", "from_dataset"), "vmt.data.arrays"),
-        "check_pair": "vmt.data.checks",
+        **dict.fromkeys(("domain", "from_dataset"), "vmt.data.domains"),
+        "check_pair": "vmt.data.task",
         "Domain": "vmt.data.domains",
         **dict.fromkeys(("Own", "read_own"), "vmt.data.files.own"),
         "read_npz": "vmt.data.files.numpy_files",

@@ -1,14 +1,29 @@
-"""A task: a pair of domains with their held-out parts, checked, resized and ready for the network."""
+"""A task: a pair of domains with their held-out parts, resized and ready for the network.
+
+The second half of the module checks that the domains belong together: shapes, value ranges, units, features, labels.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from vmt.data.checks import check_held_out, check_pair
-from vmt.data.domains import Domain
-from vmt.data.preprocess import Preprocess, preprocess_for
+from vmt.data.domains import Domain, column_names, frame_values, reorder_columns
+from vmt.data.preprocess import (
+    BYTES,
+    CONSTANT,
+    SIGNED,
+    UNIT,
+    Preprocess,
+    extremes,
+    moments,
+    preprocess_for,
+    value_range,
+)
 from vmt.errors import InputError
 
 HELD_OUT_FRACTION = 0.1
@@ -96,3 +111,159 @@ def _class_names(classes: Sequence[str] | int | None) -> tuple[str, ...]:
     if len(names) < 2 or len(set(names)) != len(names):
         raise InputError(f"classes={classes!r} must name two or more different classes.")
     return names
+
+
+# A column whose standard deviation is below this fraction of its mean has only a handful of different float32 values.
+SMALLEST_SPREAD = 2.0**-22
+# Two measurements of the same features in the same unit do not differ in spread by this factor.
+MAX_SPREAD_RATIO = 50.0
+
+REMEDIES = {
+    (BYTES, UNIT): "divide {} by 255 in floating point, or multiply {} by 255",
+    (BYTES, SIGNED): "divide {} by 127.5 and subtract 1, or add 1 to {} and multiply by 127.5",
+    (UNIT, SIGNED): "multiply {} by 2 and subtract 1, or add 1 to {} and halve it",
+}
+
+
+def check_pair(source: Domain, target: Domain, classes: int | None = None) -> int:
+    """Refuse domains that do not belong together; return the number of classes.
+
+    >>> bright = Domain(torch.rand(8, 1, 6, 6), torch.arange(8) % 2, "scans")
+    >>> check_pair(bright, Domain(torch.rand(8, 1, 6, 6) * 255, None, "photographs"))
+    Traceback (most recent call last):
+    vmt.errors.InputError: scans is in 0–1 and photographs in 0–255: divide photographs by 255 in floating point, ...
+    """
+    _check_samples(source, target)
+    if len(target) < 2:
+        raise InputError(
+            f"{target.name} has 1 sample: give it two or more, because the samples of a batch must differ."
+        )
+    return _check_classes(source, target, classes)
+
+
+def check_held_out(part: Domain, whole: Domain, classes: int) -> None:
+    """Refuse a held-out part that does not fit the domain that it belongs to."""
+    if part.y is None:
+        raise InputError(
+            f"{part.name} has no labels: add them, because a held-out domain is for measuring the accuracy."
+        )
+    _check_samples(part, whole)
+    if part.is_images and part.x.shape[1] > whole.x.shape[1]:
+        raise InputError(f"{part.name} is in colour and {whole.name} in grey: convert {part.name} to grey.")
+    _check_label_range(part, part.y, classes)
+
+
+def _check_samples(first: Domain, second: Domain) -> None:
+    _check_shapes(first, second)
+    if first.is_images:
+        _check_ranges(first, second)
+    else:
+        _check_spreads(first, second)
+
+
+def _check_shapes(first: Domain, second: Domain) -> None:
+    if first.is_images != second.is_images:
+        images, vectors = (first, second) if first.is_images else (second, first)
+        raise InputError(
+            f"{images.name} holds images and {vectors.name} vectors: pass both as images or both as vectors."
+        )
+    a, b = first.x.shape[1], second.x.shape[1]
+    if first.is_images and a != b and {a, b} != {1, 3}:
+        raise InputError(
+            f"{first.name} has {a} channels and {second.name} has {b}: convert both to grey or both to RGB."
+        )
+    if not first.is_images and a != b:
+        raise InputError(f"{first.name} has {a} features and {second.name} has {b}: give both the same features.")
+    if first.features and second.features and first.features != second.features:
+        raise InputError(
+            f"the columns of {first.name} and {second.name} differ in names or order: give both the same columns, or "
+            "read one with read_own(…, like=the other)."
+        )
+
+
+def _check_ranges(first: Domain, second: Domain) -> None:
+    ranges = value_range(first), value_range(second)
+    if ranges[0] == ranges[1]:
+        return
+    if ranges in REMEDIES:
+        remedy = REMEDIES[ranges].format(first.name, second.name)
+    else:
+        remedy = REMEDIES[ranges[1], ranges[0]].format(second.name, first.name)
+    raise InputError(f"{first.name} is in {ranges[0].label} and {second.name} in {ranges[1].label}: {remedy}.")
+
+
+def _check_spreads(first: Domain, second: Domain) -> None:
+    # Standardising both domains together would hide a difference of units from the user, but not from the network.
+    for samples in (first, second):
+        extremes(samples)
+    a, b = (moments(samples.x)[1] for samples in (first, second))
+    varying = (a > 0) & (b > 0)
+    if not varying.any():
+        return
+    ratio = float((a / b)[varying].median())
+    if not 1 / MAX_SPREAD_RATIO < ratio < MAX_SPREAD_RATIO:
+        wide, narrow = (first, second) if ratio > 1 else (second, first)
+        raise InputError(
+            f"the features of {wide.name} spread {max(ratio, 1 / ratio):.3g} times as wide as those of "
+            f"{narrow.name}: bring both to the same unit (0–255 against 0–1 is the usual cause)."
+        )
+
+
+def _check_classes(source: Domain, target: Domain, classes: int | None) -> int:
+    if source.y is None:
+        raise InputError(f"{source.name} has no labels: add them, because the source must be labelled.")
+    present = set(source.y.tolist())
+    if classes is None:
+        classes = int(source.y.max()) + 1
+        if 1 < len(present) < classes:
+            absent = next(k for k in range(classes) if k not in present)
+            raise InputError(
+                f"the labels of {source.name} reach {classes - 1}, but none is {absent}: number the classes from 0 "
+                "without gaps (or, from Python, pass the names of all classes as classes=)."
+            )
+    _check_label_range(source, source.y, classes)
+    if len(present) < 2:
+        raise InputError(f"{source.name} has only samples of class {int(source.y[0])}: give it two classes or more.")
+    if target.y is not None:
+        _check_label_range(target, target.y, classes)
+    return classes
+
+
+def _check_label_range(samples: Domain, labels: Tensor, classes: int) -> None:
+    highest = int(labels.max())
+    if highest >= classes:
+        raise InputError(
+            f"{samples.name} has the label {highest}, but the labels of {classes} classes are 0 to "
+            f"{classes - 1}: correct the labels or the number of classes."
+        )
+
+
+def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None:
+    """Refuse a column whose differences float32 cannot represent: it rounds 1,000,000,001 and 1,000,000,002 alike.
+
+    >>> check_digits(np.array([[1e9 + 1, 3]]), np.array([[1e9 + 2, 5]]), ("time", "size"))
+    Traceback (most recent call last):
+    vmt.errors.InputError: the column 'time' has values near 1e+09 that differ by about 0.5, which 32-bit ...
+    """
+    parts = [_vectors(reorder_columns(x, features, "x", "the source")) for x in (source, target)]
+    if parts[0] is None or parts[1] is None or parts[0].shape[1] != parts[1].shape[1]:
+        return
+    mean, spread = moments(parts[0], parts[1])
+    relative = spread / mean.abs().clamp(min=1e-300)
+    lost = torch.nonzero((relative > CONSTANT) & (relative < SMALLEST_SPREAD)).flatten().tolist()
+    if lost:
+        place = lost[0]
+        which = f"the column {features[place]!r}" if features else f"feature {place}"
+        raise InputError(
+            f"{which} has values near {float(mean[place]):g} that differ by about {float(spread[place]):.2g}, which "
+            "32-bit numbers cannot distinguish: subtract the same number from it in both domains, or leave it out."
+        )
+
+
+def _vectors(x: Any) -> Tensor | NDArray[Any] | None:
+    """The rows of an array, a tensor or a data frame; None for anything else, such as images."""
+    if column_names(x):
+        x = frame_values(x, "x")
+    if isinstance(x, Tensor):
+        return x.detach() if x.ndim == 2 and x.layout == torch.strided and not x.is_complex() else None
+    return x if isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "iuf" else None

@@ -57,7 +57,7 @@ FOLDERS = {
 
 def read_set(name: str, data: Path, split: "Split") -> "Domain":
     """One split of a set, from its folder below the data folder."""
-    from vmt.data.arrays import domain
+    from vmt.data.domains import domain
     from vmt.data.readers import digits, photographs
     from vmt.data.synthetic.mnistm import read_mnistm
     from vmt.data.synthetic.syn import read_recreation, recreation_exists

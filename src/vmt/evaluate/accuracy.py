@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.device import default_torch_settings
-from vmt.nets.staged import Staged, evaluating
+from vmt.nets.networks import Staged, evaluating
 
 BATCH = 1000
 

@@ -17,7 +17,7 @@ from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.evaluate.accuracy import feature_tap, network_inputs, outputs_of, run_batches
 from vmt.methods.nouns import Copy, Method
-from vmt.nets.staged import Staged
+from vmt.nets.networks import Staged
 from vmt.step.state import State, predictor_of
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import LAMBDA, collapse_alarm, partners

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vmt import losses
-from vmt.nets.staged import INPUT
+from vmt.nets.networks import INPUT
 
 # The tap of a view with a probe.
 SLOPE = "slope"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vmt.errors import InputError, counted, whole
 from vmt.methods.nodes import Labels, Node, View, below
-from vmt.nets.staged import INPUT
+from vmt.nets.networks import INPUT
 
 
 class Schedule(Protocol):

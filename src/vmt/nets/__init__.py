@@ -6,8 +6,7 @@ from vmt._imports import lazy
 
 if TYPE_CHECKING:
     from vmt.nets.adapter import from_module
-    from vmt.nets.networks import cnn, discriminator, mlp
-    from vmt.nets.staged import Staged
+    from vmt.nets.networks import Staged, cnn, discriminator, mlp
 
 __all__ = ["Staged", "cnn", "discriminator", "from_module", "mlp"]
 
@@ -16,6 +15,6 @@ __getattr__, __dir__ = lazy(
     {
         "from_module": "vmt.nets.adapter",
         **dict.fromkeys(("cnn", "discriminator", "mlp"), "vmt.nets.networks"),
-        "Staged": "vmt.nets.staged",
+        "Staged": "vmt.nets.networks",
     },
 )

@@ -10,9 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vmt.errors import InputError
 from vmt.losses import at_least_float32
-from vmt.nets.networks import FullPrecision, LinearBeforeNorm, initialised
+from vmt.nets.networks import FullPrecision, LinearBeforeNorm, Staged, evaluating, initialised
 from vmt.nets.norm import BatchNorm
-from vmt.nets.staged import Staged, evaluating
 
 # The length of VAT's first step. With dropout or noise the prediction changes by itself, so that a tiny step is
 # enough. Without them the gradient vanishes at x, and in single precision the step must be longer.

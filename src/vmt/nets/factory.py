@@ -22,8 +22,8 @@ from torch import nn
 from vmt.errors import InputError, perhaps
 from vmt.nets import networks
 from vmt.nets.adapter import from_module, last_dense
+from vmt.nets.networks import Staged
 from vmt.nets.registry import NETS
-from vmt.nets.staged import Staged
 
 PREFIX, TIMM = "module:", "timm:"
 # The name of a network whose function was given as an object and not by name.

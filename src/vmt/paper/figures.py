@@ -20,7 +20,7 @@ from vmt.errors import InputError
 from vmt.evaluate.accuracy import outputs_of
 from vmt.evaluate.probe import subsample
 from vmt.model import Model, load
-from vmt.nets.staged import Staged, evaluating
+from vmt.nets.networks import Staged, evaluating
 from vmt.paper.experiment import Experiment
 from vmt.paper.results import results_of, runs_at_once
 from vmt.paper.tables import M2S, VARIANTS, WARM, WITHOUT

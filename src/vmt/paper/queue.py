@@ -20,7 +20,7 @@ from vmt.runs.folder import RUN, SUMMARY, InUse, RunSpec, folder_lock, read_run
 from vmt.runs.run import Run, carry_out
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints
-from vmt.train.interrupt import interruptible
+from vmt.train.loop import interruptible
 
 Notify = Callable[[str], None]
 """Prints a line for the user."""

@@ -18,7 +18,7 @@ from vmt.errors import InputError, message_of_gpu_error
 from vmt.paper.experiment import Job
 from vmt.paper.queue import Notify, QueueOutcome, Workspace, missing_jobs, run_queue
 from vmt.progress import Progress, ProgressLines
-from vmt.train.interrupt import handled
+from vmt.train.loop import handled
 
 # How often each worker is replaced in a row without a finished job: a run that always fails must not block a queue.
 MOST_FAILURES = 3

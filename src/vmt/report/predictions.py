@@ -14,7 +14,7 @@ from vmt.errors import InputError
 from vmt.evaluate.accuracy import feature_tap, outputs_of
 from vmt.model import check_trusted, load
 from vmt.nets.factory import NetSpec, factory_name
-from vmt.nets.staged import Staged
+from vmt.nets.networks import Staged
 from vmt.runs.folder import model_at_the_end
 from vmt.runs.record import RunRecord
 from vmt.step.state import build_state, predictor_of

@@ -23,7 +23,7 @@ from vmt.methods.nouns import Method
 from vmt.methods.systems import with_target_labels
 from vmt.model import Model
 from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
-from vmt.nets.staged import Staged
+from vmt.nets.networks import Staged
 from vmt.progress import Progress
 from vmt.runs import folder as run_folder
 from vmt.runs.folder import (
@@ -43,9 +43,8 @@ from vmt.runs.recipes import Recipe, evaluations_for, own_recipe, with_settings
 from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.config import Config
-from vmt.train.interrupt import interruptible
 from vmt.train.log import LOG, require_tensorboard
-from vmt.train.loop import Outcome, train
+from vmt.train.loop import Outcome, interruptible, train
 
 
 @dataclass(frozen=True)

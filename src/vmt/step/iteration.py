@@ -20,8 +20,8 @@ from vmt.losses import at_least_float32, slope
 from vmt.methods.nodes import SLOPE, Batch, Draws, Node, Start, Tap, View
 from vmt.methods.nouns import Method, Number, Phase, Schedule, Update
 from vmt.nets.adapter import xi_for
+from vmt.nets.networks import Staged
 from vmt.nets.norm import passes
-from vmt.nets.staged import Staged
 from vmt.step.draws import SeededDraws
 from vmt.step.plan import Pass, plan
 from vmt.step.state import State, norm_of

@@ -15,7 +15,7 @@ from functools import lru_cache
 from vmt.errors import InputError
 from vmt.methods.nodes import SLOPE, Batch, Node, Tap, View, below
 from vmt.methods.nouns import Phase, Update
-from vmt.nets.staged import INPUT
+from vmt.nets.networks import INPUT
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from vmt.errors import InputError
 from vmt.methods.nouns import Adam, Copy, Discriminator, Method, Network
 from vmt.nets.adapter import placed_on_device
-from vmt.nets.networks import discriminator
-from vmt.nets.staged import Staged, evaluating
+from vmt.nets.networks import Staged, discriminator, evaluating
 from vmt.step.draws import key, seed_generators
 
 

@@ -1,9 +1,10 @@
 """The training loop: run steps, log, evaluate and save now and then, until all phases are done.
 
-:func:`train` is the loop, and :class:`Training` holds the run in progress.
+:func:`train` is the loop, :class:`Training` holds the run in progress, and :func:`interruptible` makes it stop cleanly.
 """
 
 import math
+import signal
 import threading
 import time
 import warnings
@@ -23,14 +24,13 @@ from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
 from vmt.methods.nouns import CopyRole, Method, Phase
-from vmt.nets.staged import Staged
+from vmt.nets.networks import Staged
 from vmt.progress import Progress
 from vmt.step.iteration import make_context
 from vmt.step.state import State, build_state, predictor_of
 from vmt.train.checkpoint import CHECKPOINTS, LoopState, checkpoints, load_latest, save_checkpoint
 from vmt.train.collapse import CollapseWatch, largest_class
 from vmt.train.config import Config
-from vmt.train.interrupt import interruptible
 from vmt.train.log import Log, plain
 
 # The loop checks the clock and Ctrl-C about this often, in seconds.
@@ -316,3 +316,51 @@ def check_finite(metrics: dict[str, Any], step: int, out: Path | None) -> None:
                 f"{name} is {what} at iteration {step}: lower the learning rate or the weights of the terms, "
                 f"or use --precision float32{'; the last checkpoint was saved before' if saved else ''}."
             )
+
+
+# A terminal that is closed, or a connection that breaks, sends SIGHUP; Windows does not have it.
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class StopRequest:
+    """A signal handler that remembers a request to stop. A second Ctrl-C stops immediately."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def __call__(self, number: int, frame: object) -> None:
+        if self.numbers and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.numbers.append(number)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Remember requests to stop, so that work can be saved first. Yields a function that says whether there was one.
+
+    Inside another ``interruptible`` the request is shared, so that a queue stops with its run.
+    """
+    outer = signal.getsignal(signal.SIGTERM)
+    if isinstance(outer, StopRequest):
+        yield lambda: bool(outer.numbers)
+        return
+    request = StopRequest()
+    with handled(request):
+        yield lambda: bool(request.numbers)
+
+
+@contextmanager
+def handled(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Send the signals that ask to stop to a handler. SIGHUP stays ignored if it was, as under nohup."""
+    before = {}
+    try:
+        for number in STOP_SIGNALS:
+            if number != getattr(signal, "SIGHUP", None) or signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handler)
+    except ValueError:  # only the main thread may set handlers
+        pass
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

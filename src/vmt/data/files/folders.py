@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vmt.data.arrays import class_name
+from vmt.data.domains import class_name
 from vmt.data.files.paths import PICTURE_SUFFIXES, file_suffix
 from vmt.errors import InputError, few, shown
 

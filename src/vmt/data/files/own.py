@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.arrays import MIN_SIDE, class_name, column_indices, domain, sorted_names
-from vmt.data.checks import check_digits
-from vmt.data.domains import Domain
+from vmt.data.domains import MIN_SIDE, Domain, class_name, column_indices, domain, sorted_names
 from vmt.data.files.folders import PictureList, list_pictures
 from vmt.data.files.numpy_files import read_npy, read_npz
 from vmt.data.files.paths import INPUT_FORMATS, TABLE_SUFFIXES, existing_file, file_suffix
 from vmt.data.files.pictures import PictureHeaders, Size, read_headers, read_pictures
 from vmt.data.files.tables import LABEL, read_csv, read_parquet
-from vmt.data.task import Task, make_task
+from vmt.data.task import Task, check_digits, make_task
 from vmt.errors import InputError, few, shown
 
 LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # limits of the size that is chosen for pictures; users may choose any other

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.arrays import check_unique_columns, class_name, column_indices
+from vmt.data.domains import check_unique_columns, class_name, column_indices
 from vmt.data.files.folders import PictureList
 from vmt.data.files.paths import PICTURE_SUFFIXES, explain_read_errors, is_utf8, open_text
 from vmt.errors import InputError, shown

@@ -12,8 +12,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional as F
 
-from vmt.data.arrays import domain
-from vmt.data.domains import Domain
+from vmt.data.domains import Domain, domain
 from vmt.data.synthetic.glyphs import load_font, shipped_fonts
 from vmt.data.task import Task, make_task
 from vmt.errors import InputError
