@@ -21,7 +21,7 @@ from vmt.kernels.forward_call import BatchStatistics
 from vmt.kernels.launch import have_triton
 from vmt.kernels.normalisation import fusable, serves_images
 from vmt.methods.nouns import Method
-from vmt.nets import cnn, layers, norm
+from vmt.nets import cnn, networks, norm
 from vmt.nets.networks import ConvBlock, Dropout, GaussianNoise, Stage
 from vmt.nets.norm import move_running_statistics
 from vmt.step.draws import SeededDraws
@@ -161,7 +161,7 @@ def test_bfloat16_step_with_the_kernels_has_the_same_direction(name: str) -> Non
 @pytest.mark.usefixtures("one_thread")
 def test_traced_step_does_the_same_with_fused_weight_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradients of two equal convolutions of a block take one launch."""
-    for kernels, condition in ((norm, "fusable"), (norm, "serves_images"), (layers, "serves_stem")):
+    for kernels, condition in ((norm, "fusable"), (norm, "serves_images"), (networks, "serves_stem")):
         monkeypatch.setattr(kernels, condition, lambda *_: False)  # these kernels are not tested here
     work = Work(methods.source_only(), (4, 4), (4, 4), bfloat16=True, depth=2)
     with rolled_back(work.state):

@@ -27,7 +27,8 @@ import vmt
 from vmt.cli.main import main
 from vmt.data import read_own
 
-described = importlib.import_module("tests.fixtures.364b1c0.described")  # no name that an import statement takes
+described = importlib.import_module("tests.fixtures.364b1c0.described")  # its name is not an identifier
+pytestmark = pytest.mark.filterwarnings("ignore:.* has moved")
 MADE: Path = described.HERE
 NARROW, OWN_NET = ["--net", "mine.nets:narrow"], ["--net", "mine.nets:make"]
 
