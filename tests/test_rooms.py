@@ -2,9 +2,9 @@
 
 import ast
 import json
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import vmt
@@ -34,6 +34,8 @@ __main__
 """.strip().splitlines()
 FLOOR = {room: floor for floor, row in enumerate(ROOMS) for room in row.split()}
 PACKAGE = Path(vmt.__file__).parent
+# The picture of the rooms reads the imports in the same way.
+imported_in = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "architecture.py"))["imported_in"]
 
 
 def modules() -> dict[str, Path]:
@@ -43,18 +45,6 @@ def modules() -> dict[str, Path]:
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
-
-
-def imports_of(tree: ast.AST) -> Iterator[str]:
-    """The names that a module imports at its top and in its functions, but not those for type checkers alone."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        yield from imports_of(node)
 
 
 def room_of(module: str) -> str:
@@ -67,7 +57,7 @@ def test_imports_point_one_way() -> None:
     for module, path in known.items():
         if module == "vmt":
             continue
-        for name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
+        for name in imported_in(ast.parse(path.read_text(encoding="utf-8"))):
             imported = name if name in known else name.rpartition(".")[0]
             if imported == "vmt" or not imported.startswith("vmt."):
                 continue
