@@ -160,6 +160,7 @@ def test_vmt_train_resumes_a_run_whose_inputs_were_files(tmp_path: Path, monkeyp
     np.savez("source.npz", x=X, y=Y)
     np.savez("target.npz", x=X + 0.5)
     files: dict[str, Any] = {"source": "source.npz", "target": Path("target.npz"), "checkpoint_every": 2}
+    files |= {"keep_best": "entropy", "evaluate_every": 2}
     whole = adapt(Path("whole"), **files)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vmt.api.carry_out", partial(carry_out, budget=0.0))
@@ -167,6 +168,8 @@ def test_vmt_train_resumes_a_run_whose_inputs_were_files(tmp_path: Path, monkeyp
             adapt(Path("stopped"), **files)
     assert main(["train", "--resume", "stopped"]) == 0
     np.testing.assert_array_equal(vmt.load("stopped", device="cpu").predict_proba(X), whole.predict_proba(X))
+    models = [{path.name for path in Path(run).glob("model*")} for run in ("stopped", "whole")]
+    assert models[0] == models[1] == {"model.safetensors", "model_best.safetensors", "model_last.safetensors"}
     assert adapt(Path("whole"), resume=True, **files).predict_proba(X).shape == (80, 2)
 
 
@@ -188,8 +191,9 @@ def test_a_damaged_record_raises_a_clear_error(started: Path, tmp_path: Path) ->
 
 
 def test_a_run_that_was_refused_may_be_tried_again(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="trains on target labels"):
-        adapt(tmp_path, method=vmt.methods.target_only())
+    for resume in (False, True):
+        with pytest.raises(InputError, match="target labels"):
+            adapt(tmp_path, method=vmt.methods.target_only(), resume=resume)
     assert adapt(tmp_path)
 
 

@@ -24,7 +24,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,6 +60,8 @@ class RunSpec:
 
     data: DataSpec
     recipe: Recipe
+    result_is_best: bool = False
+    """Whether the result is the best model by ``Config.keep_best``, as for ``vmt.adapt``, instead of the last."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,7 +70,7 @@ class RunSpec:
     def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
         recipe = dict(values["recipe"])
         recipe["config"] = Config(**recipe["config"])
-        return cls(DataSpec(**values["data"]), Recipe(**recipe))
+        return cls(DataSpec(**values["data"]), Recipe(**recipe), bool(values.get("result_is_best", False)))
 
     @property
     def can_be_built_again(self) -> bool:
@@ -90,7 +92,7 @@ def read_record(folder: Path) -> tuple[RunSpec, dict[str, Any]]:
         spec = RunSpec.from_dict(record)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
-    return RunSpec(spec.data.found_from(Path(record.get("begun_in", ""))), spec.recipe), record
+    return replace(spec, data=spec.data.found_from(Path(record.get("begun_in", "")))), record
 
 
 def read_run(folder: Path) -> RunSpec:

@@ -71,7 +71,7 @@ class Run:
         """The run that a spec describes, on its samples."""
         recipe = spec.recipe
         net = NetSpec(recipe.net, task.sample_shape, len(task.classes), recipe.net_options)
-        return cls(task, recipe.build(), net, net.build, recipe, spec.data)
+        return cls(task, recipe.build(), net, net.build, recipe, spec.data, spec.result_is_best)
 
 
 def make_run(
@@ -138,8 +138,7 @@ def carry_out(
             run.build()
     # A signal that arrives while the results are written takes effect afterwards.
     with interruptible(), nullcontext() if folder is None else folder_lock(folder):
-        if folder is not None:
-            _start_or_resume(run, folder, resume)
+        started = folder is not None and _start_or_resume(run, folder, resume)
         try:
             outcome = train(
                 run.task,
@@ -154,7 +153,7 @@ def carry_out(
                 None if folder is None else lambda phase, network: _save_phase(run, folder, phase, network),
             )
         except InputError:
-            if folder is not None and not resume and not (folder / LOG).exists():
+            if folder is not None and started and not (folder / LOG).exists():
                 (folder / RUN).unlink()  # refused before its first step: the folder is free for another try
             raise
         except RuntimeError as error:
@@ -165,7 +164,7 @@ def carry_out(
         about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
         if outcome.best is None:
             del about["best"]
-        if run.result_is_best and config.keep_best and outcome.best is None:
+        if run.result_is_best and config.keep_best and outcome.best is None and outcome.finished:
             warnings.warn(
                 f"{config.keep_best} has no score for any model of this run, so the last is kept.", stacklevel=3
             )
@@ -183,11 +182,12 @@ def carry_out(
     return Result(result, outcome, summary)
 
 
-def _start_or_resume(run: Run, folder: Path, resume: bool) -> None:
+def _start_or_resume(run: Run, folder: Path, resume: bool) -> bool:
+    """Record a new run in its folder, or check that the run there is the same one. Return whether the run is new."""
     fingerprint = data_fingerprint(run.task)
     identity = run_folder.identity_of(fingerprint, run.method, run.net, run.config)
     record = {
-        **RunSpec(run.data, run.recipe).to_dict(),
+        **RunSpec(run.data, run.recipe, run.result_is_best).to_dict(),
         "fingerprint": fingerprint,
         "identity": identity,
         "environment": environment(run.config.device),
@@ -196,12 +196,13 @@ def _start_or_resume(run: Run, folder: Path, resume: bool) -> None:
     exists = (folder / RUN).exists() or (folder / run_folder.EARLIER_ADAPT).exists()
     if not resume or not exists:
         run_folder.start(folder, record)
-        return
+        return True
     run_folder.check_same_data(folder, fingerprint)
     run_folder.check_same_identity(folder, identity)
     run_folder.check_not_over(folder)
     if not (folder / RUN).exists():
         run_folder.write_record(folder, record)
+    return False
 
 
 def _save_phase(run: Run, folder: Path, phase: str, network: Staged) -> None:
