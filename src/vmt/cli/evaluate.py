@@ -6,14 +6,11 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vmt.cli.options import add_device, add_json, add_net
 from vmt.data.files.paths import FORMATS
 from vmt.errors import InputError
-
-if TYPE_CHECKING:
-    from vmt.model import Model
 
 EXAMPLES = """examples:
   vmt evaluate runs/m2s                        on the target test set of its task
@@ -49,8 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
         )
     model = load(arguments.model, arguments.net, arguments.device)
     if arguments.test is not None:
+        from vmt.data.files.own import read_labelled
+
         label = arguments.label or label_of(arguments.model)
-        x, y, name = labelled(arguments.test, model, label)
+        samples, notes = read_labelled(arguments.test, model.classes, model.preprocess, model.features, label)
+        x, y, name = samples.x, samples.y, arguments.test
+        for note in notes:
+            print(note)
     else:
         x, y, name = test_set(arguments.model, arguments.data)
     evaluation = model.evaluate(x, y)
@@ -70,30 +72,6 @@ def label_of(model: Path) -> str | None:
     from vmt.runs.folder import RUN, read_run
 
     return read_run(model).data.label if (model / RUN).is_file() else None
-
-
-def labelled(path: str, model: Model, label: str | None) -> tuple[Any, Any, str]:
-    """Your own samples whose labels are known, as the model reads them."""
-    import numpy as np
-    import torch
-
-    from vmt.data.files.own import labelling_remedy, read_own
-    from vmt.data.files.stream import to_value_range
-
-    preprocess = model.preprocess
-    pictures: dict[str, Any] = (
-        {"image_size": preprocess.size, "channels": preprocess.channels} if preprocess.size else {}
-    )
-    own = read_own(path, classes=model.classes, features=model.features, label=label, progress=True, **pictures)
-    for note in own.notes:
-        print(note)
-    if own.labels is None:
-        raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(path, label)}.")
-    known = np.flatnonzero(own.labels >= 0)
-    x: Any = own.domain.x[known]
-    if preprocess.size is not None and x.dtype == torch.uint8 and Path(path).suffix.lower() not in (".npz", ".npy"):
-        x = to_value_range(x.numpy(), preprocess)
-    return x, own.labels[known], path
 
 
 def test_set(folder: Path, data_folder: str | None) -> tuple[Any, Any, str]:

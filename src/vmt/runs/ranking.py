@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from vmt.errors import InputError, counted
 from vmt.evaluate.probe import ranking_key
 from vmt.runs.folder import BEST, model_at_the_end
-from vmt.runs.record import read_run_record
+from vmt.runs.record import RunRecord, read_run_record
 from vmt.validators.registry import VALIDATORS
 
 # With fewer candidates, all evaluations are compared instead; fewer evaluations are too few to correlate.
@@ -45,7 +45,12 @@ class History:
 
 def read_history(folder: Path) -> History:
     """Read the evaluations of the run in a folder."""
-    run = read_run_record(folder)
+    return history_of(read_run_record(folder))
+
+
+def history_of(run: RunRecord) -> History:
+    """The evaluations of a run that were scored."""
+    folder = run.folder
     validated = [record for record in run.evaluations if "validators" in record]
     if not validated:
         why = "was trained without validators (--validate-samples 0?)" if run.evaluations else "has no evaluation yet"

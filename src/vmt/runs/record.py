@@ -38,6 +38,8 @@ class RunRecord:
     log: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Any] | None
     """None for a run that has not ended, and for a run of ``vmt.adapt`` in an earlier version."""
+    tested: Mapping[str, Any] | None = None
+    """``accuracy``, ``samples`` and ``name`` if its model was tested on labelled samples after the run."""
 
     @property
     def ended(self) -> bool:

@@ -14,7 +14,9 @@ from vmt.data.files.folders import PictureList, list_pictures
 from vmt.data.files.numpy_files import read_npy, read_npz
 from vmt.data.files.paths import INPUT_FORMATS, TABLE_SUFFIXES, existing_file, file_suffix
 from vmt.data.files.pictures import PictureHeaders, Size, read_headers, read_pictures
+from vmt.data.files.stream import to_value_range
 from vmt.data.files.tables import LABEL, read_csv, read_parquet
+from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task, check_digits, make_task
 from vmt.errors import InputError, few, shown
 
@@ -100,6 +102,26 @@ def read_own(
     notes += _numbered_labels_note(samples, names)
     own = domain(samples.x, None if unknown.any() else labels, name=samples.name, features=samples.features)
     return Own(own, names or tuple(str(k) for k in range(int(labels.max()) + 1)), notes, labels)
+
+
+def read_labelled(
+    path: Path | str, classes: Sequence[str], preprocess: Preprocess, features: Sequence[str], label: str | None = None
+) -> tuple[Domain, tuple[str, ...]]:
+    """Your own samples whose labels are known, as a model with these classes reads them, and notes about the files.
+
+    Samples whose label is unknown are left out.
+    """
+    pictures: dict[str, Any] = (
+        {"image_size": preprocess.size, "channels": preprocess.channels} if preprocess.size else {}
+    )
+    own = read_own(path, classes=classes, features=features, label=label, progress=True, **pictures)
+    if own.labels is None:
+        raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), label)}.")
+    known = np.flatnonzero(own.labels >= 0)
+    x: Any = own.domain.x.numpy()[known]
+    if preprocess.size is not None and x.dtype == np.uint8 and file_suffix(Path(path)) not in (".npz", ".npy"):
+        x = to_value_range(x, preprocess)
+    return domain(x, own.labels[known], name=own.domain.name, features=own.domain.features), own.notes
 
 
 def own_task(
