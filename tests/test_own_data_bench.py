@@ -1,0 +1,96 @@
+"""The benchmark on own data: its tasks are fixed, its results are kept, and its page can be written."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import own_data_table as table  # noqa: E402
+from own_data_tasks import REPORTING, TASKS, side  # noqa: E402
+
+import own_data as bench  # noqa: E402
+
+WITHOUT_DATA = [name for name, task in TASKS.items() if not task.needs_data]
+# As they were before the first result: the split must not change afterwards.
+FOR_REPORTING = {
+    *("wine-gain", "blobs-features-rotated", "cancer-features-rotated", "moons-turned-moved", "digits-noise"),
+    *("cancer-missing-sensors", "shells-covariate", "digits-sensor-dirichlet-2", "digits-absent-classes"),
+    *("cancer-classes-unequal", "blobs-dirichlet-1", "digits-few", "blobs-few", "letters-fonts", "digits-no-shift"),
+    *("pictures-inverted", "mnist-mnistm-1000", "mnist-usps-1000", "usps-mnist-1000"),
+}
+
+
+def test_the_split_is_the_one_that_was_written_down_first() -> None:
+    assert {name for name in TASKS if side(name) == REPORTING} == FOR_REPORTING
+    assert len(WITHOUT_DATA) == 36
+
+
+@pytest.mark.parametrize("name", WITHOUT_DATA)
+def test_a_task_depends_on_the_seed_alone_and_has_fixed_sizes(name: str) -> None:
+    first, again, other = (TASKS[name].problem(seed) for seed in (0, 0, 1))
+    for part in ("xs", "ys", "xt", "xt_test", "yt_test"):
+        a, b, c = (getattr(problem, part) for problem in (first, again, other))
+        assert np.array_equal(a, b)
+        assert a.shape == c.shape
+        assert a.dtype == c.dtype
+    assert not np.array_equal(first.xs, other.xs)
+    assert np.isfinite(first.xt.astype(np.float64)).all()
+    assert len(first.xt_test) == len(first.yt_test)
+    # Every class of the target is a class of the source.
+    assert set(first.ys) == set(range(first.classes)) >= set(first.yt_test)
+
+
+MINE = '{"method": "source_only", "iterations": 2}'
+
+
+def test_results_are_kept_and_the_page_is_made_from_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, page = tmp_path / "own_data.jsonl", tmp_path / "page.md"
+    asked = ["--tasks", "moons-turned-moved", "wine-gain", "--seeds", "2", "--methods", "svc", "svc-*", "mine"]
+    asked += ["--variant", f"mine={MINE}", "--out", str(out), "--page", str(page)]
+    bench.main(asked)
+    records = bench.read(out)
+    assert len(records) == 2 * 2 * 3
+    assert all(record["accuracy"] > 0.2 for record in records), records
+    assert "mine" in capsys.readouterr().out
+
+    # A line that a kill cut short, and the result of earlier code, are measured again; all others are kept.
+    records[0]["version"] = "earlier"
+    lines = [json.dumps(record) for record in records]
+    out.write_text("\n".join([*lines[:-1], lines[-1][:40]]))
+    bench.main(asked)
+    assert len(bench.read(out)) == len(records) + 1
+    assert "[2/2]" in capsys.readouterr().out
+    bench.main([*asked, "--any-version"])
+    assert "[1/" not in capsys.readouterr().out
+
+    bench.main([*asked, "--table"])
+    written = page.read_text()
+    assert "| wine-gain |" in written
+    assert "`svc-per-domain`" in written
+    assert "mine" not in written, "variants are not part of the published page"
+
+
+def test_a_contender_that_fails_is_a_result_without_an_accuracy() -> None:
+    def record(contender: str, task: str, **more: object) -> dict[str, object]:
+        kind = {"task": task, "revision": table.REVISION, "seed": 0, "contender": contender, "settings": None}
+        return {**kind, "version": "1", "cpu_s": 1.0, "wall_s": 1.0, **more}
+
+    records = [record("svc", "wine-gain", accuracy=0.9), record("hgb", "wine-gain", failed="ValueError: no")]
+    records += [record("svc", "digits-few", accuracy=0.5), record("hgb", "digits-few", accuracy=0.7)]
+    written = table.page(records)
+    assert "| wine-gain | 90.0 | – |" in written
+    assert "| `hgb` | – | 1.5 | – | 1.0 | 1 |" in written
+
+
+def test_a_variant_with_a_mistyped_setting_is_refused_before_any_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["--variant", 'x={"lambda_tt": 1}', "--out", str(tmp_path / "out.jsonl")])
+    assert "lambda_tt" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
