@@ -3,6 +3,9 @@
 The file contains the preprocessing: it takes samples as they are stored and returns probabilities. Images have the
 shape (N, H, W, C), in which pictures are decoded, with any height and width; vectors have (N, F). N is free.
 
+An ONNX file only computes. A ``.pt2`` file can run code when it is opened, because ``torch.export`` unpickles parts of
+it and evaluates expressions in it, so it is read only if the caller trusts it.
+
 The header of the file has the entries ``format`` and ``version`` and, in JSON, ``classes``, ``features``, ``input``,
 ``preprocess`` and ``about``. ONNX has it in the metadata of the model, a ``.pt2`` file in the extra file ``vmt.json``.
 """
@@ -26,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vmt.data.domains import domain, reorder_columns
-from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX
+from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX, PT2
 from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError
@@ -329,14 +332,19 @@ class Exported:
         return f"Exported({len(self.classes)} classes, samples of {self.preprocess.channels} channels)"
 
 
-def open_model(path: str | Path, device: str = "auto", network: str | None = None) -> Model | Exported:
+def open_model(
+    path: str | Path, device: str = "auto", network: str | None = None, trust: bool = False
+) -> Model | Exported:
     """Open a run folder, a saved model or an exported file for prediction; the latter needs no ``network``."""
     path = Path(path)
-    return load_exported(path, device) if path.suffix[1:] in FORMATS else load(path, network, device)
+    return load_exported(path, device, trust) if path.suffix[1:] in FORMATS else load(path, network, device)
 
 
-def load_exported(path: str | Path, device: str = "auto") -> Exported:
+def load_exported(path: str | Path, device: str = "auto", trust: bool = False) -> Exported:
     """Load the classifier in an ``.onnx`` or ``.pt2`` file that ``vmt export`` wrote.
+
+    Opening a ``.pt2`` file can run code that someone put into it, so it needs ``trust=True``. An ONNX file cannot run
+    code.
 
     >>> import tempfile, vmt
     >>> ys = np.arange(60) % 3
@@ -344,18 +352,26 @@ def load_exported(path: str | Path, device: str = "auto") -> Exported:
     >>> model = vmt.adapt((xs, ys), xs + 0.5, iterations=2, progress=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     parity = vmt.export.export(model, f"{folder}/model.pt2", samples=xs)
-    ...     classifier = load_exported(f"{folder}/model.pt2")
+    ...     classifier = load_exported(f"{folder}/model.pt2", trust=True)
     >>> bool((classifier.predict(xs) == model.predict(xs)).all())
     True
     """
     path = Path(path)
     if device not in ("auto", "cpu"):
         raise InputError(f"an exported file runs on the CPU, not on {device}: leave out --device.")
+    format = path.suffix[1:]
+    if format not in FORMATS:
+        raise InputError(f"{path} is not an exported file, which ends in .{' or .'.join(FORMATS)}: give such a file.")
+    if format == PT2 and not trust:
+        raise InputError(
+            f"{path} is a .pt2 file, and opening one can run code that someone put into it: add --trust (in Python: "
+            "trust=True) if you trust whoever made it, or use the model or its .onnx file instead."
+        )
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): give a file that vmt export wrote.") from error
-    return from_bytes(content, path.suffix[1:], str(path))
+    return from_bytes(content, format, str(path))
 
 
 def from_bytes(content: bytes, format: str, name: str) -> Exported:
@@ -393,6 +409,7 @@ def from_onnx(content: bytes, name: str) -> tuple[Run, Mapping[str, str]]:
 
 
 def from_pt2(content: bytes, name: str) -> tuple[Run, Mapping[str, str]]:
+    """The program and the header in a file that was written here, or that the user trusts: this can run its code."""
     extra = {EXTRA: ""}
     try:
         module = torch.export.load(io.BytesIO(content), extra_files=extra).module()

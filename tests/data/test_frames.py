@@ -124,7 +124,7 @@ def test_the_model_of_an_estimator_has_column_names(moved: tuple[Array, NDArray[
 def test_an_exported_file_has_column_names(moved: tuple[Array, NDArray[np.int64], Array], tmp_path: Path) -> None:
     xs, y, xt = moved
     export(vmt.adapt((frame(xs, "abc"), y), frame(xt, "abc"), **SHORT), tmp_path / "model.pt2")
-    exported = load_exported(tmp_path / "model.pt2")
+    exported = load_exported(tmp_path / "model.pt2", trust=True)
     np.testing.assert_array_equal(exported.predict_proba(frame(xt, "cab")), exported.predict_proba(frame(xt, "abc")))
     with pytest.raises(InputError, match="column b"):
         exported.predict_proba(frame(xt, "ac"))

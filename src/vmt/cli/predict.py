@@ -41,7 +41,9 @@ name if both model and table have names, and must otherwise be in the order of t
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("model", type=Path, help="a run's folder, a saved model, or an .onnx or .pt2 file")
+    parser.add_argument(
+        "model", type=Path, help="a run's folder, a saved model, or an .onnx or .pt2 file (the last with --trust)"
+    )
     parser.add_argument(
         "inputs",
         nargs="+",
@@ -60,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help=f"stop after N unreadable samples (default: {FEW_UNREADABLE}, or {UNREADABLE_SHARE:.0%}% if more)",
     )
+    parser.add_argument(
+        "--trust", action="store_true", help="open a .pt2 file, which can run code that someone put into it"
+    )
     add_net(parser)
     add_device(parser)
     add_json(parser)
@@ -70,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from vmt.data.files.stream import InputSpec, expand_inputs, stream_samples
     from vmt.export import open_model
 
-    model = open_model(arguments.model, arguments.device, arguments.net)
+    model = open_model(arguments.model, arguments.device, arguments.net, arguments.trust)
     reads = InputSpec(model.preprocess, model.features, arguments.label)
     inputs = expand_inputs(arguments.inputs, reads)
     check_not_an_input(arguments.out, [arguments.model, *inputs])

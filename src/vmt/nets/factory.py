@@ -26,6 +26,14 @@ from vmt.nets.networks import Staged
 from vmt.nets.registry import NETS
 
 PREFIX, TIMM = "module:", "timm:"
+# The options that timm's networks take. A model file from elsewhere holds options, too, and others can make timm open
+# a file of weights or download one (checkpoint_path, pretrained_cfg …).
+TIMM_OPTIONS = frozenset(
+    {
+        *("pretrained", "drop_rate", "drop_path_rate", "attn_drop_rate", "proj_drop_rate"),
+        *("global_pool", "img_size", "output_stride", "act_layer", "norm_layer"),
+    }
+)
 # The name of a network whose function was given as an object and not by name.
 OWN_MODULE = "module"
 
@@ -182,11 +190,26 @@ def build_timm(name: str, shape: tuple[int, ...], classes: int, options: Mapping
         raise InputError(f"timm has no network {name!r}{hint}: see timm.list_models().")
     if len(shape) != 3:
         raise InputError(f"timm's {name} reads images, but a sample has shape {shape}: use --net mlp for vectors.")
+    check_timm_options(options)
     try:
         module = package.create_model(name, num_classes=classes, in_chans=shape[0], **options)
     except Exception as error:
         raise InputError(f"timm cannot build {name} for {shape[0]} channels: {reason(error)}.") from error
     return staged(module, name, shape, classes)
+
+
+def check_timm_options(options: Mapping[str, Any]) -> None:
+    """Refuse options other than :data:`TIMM_OPTIONS`, and values other than texts and numbers."""
+    for option, value in options.items():
+        if option not in TIMM_OPTIONS:
+            raise InputError(
+                f"the option {option!r} of timm's networks is not accepted, because some of them open files: choose "
+                f"from {', '.join(sorted(TIMM_OPTIONS))}, or write a function that builds the network (--net "
+                "package.module:function)."
+            )
+        parts = value if isinstance(value, list | tuple) else (value,)
+        if not all(isinstance(part, str | int | float | None) for part in parts):
+            raise InputError(f"the option {option!r} of timm's networks is {value!r}: give a number or a text.")
 
 
 def timm() -> Any:

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.own_pictures import CLASSES, class_folders, giant_png, picture, save, unlabelled_folder
 from vmt.data import read_own
 from vmt.data.files import pictures as module
-from vmt.data.files.pictures import TooLarge, decode, read_header
+from vmt.data.files.pictures import TooLarge, UnknownRange, decode, read_header
 from vmt.errors import InputError
 
 RAMP = np.linspace(0, 255, 16, dtype=np.uint8)[None].repeat(8, 0)  # 8×16, dark on the left
@@ -38,6 +38,51 @@ def test_every_mode_shows_the_same_picture(tmp_path: Path, mode: str, channels: 
         np.testing.assert_allclose(pixels[0].astype(int), RAMP, atol=2)
     assert read_header(path).size == (8, 16)
     assert read_header(path).grey == (mode in ("1", "L", "LA", "P", "I;16", "F"))
+
+
+def test_a_rule_for_deep_pictures_does_not_depend_on_their_values(tmp_path: Path) -> None:
+    """The same value must be the same brightness in every file of a folder, and in files that are predicted on."""
+    for kind, dtype, white in (("png", np.uint16, 65535), ("tif", np.uint16, 65535), ("tif", np.float32, 1)):
+        bright, dim = (np.full((8, 8), white * share, dtype) for share in (0.8, 0.004))
+        dim[0, 0] = white * 0.8
+        for name, values in (("bright", bright), ("dim", dim)):
+            Image.fromarray(values).save(tmp_path / f"{name}.{kind}")
+        pixels = {name: decode(tmp_path / f"{name}.{kind}", (8, 8), 1)[0] for name in ("bright", "dim")}
+        assert (pixels["bright"] == 204).all()
+        assert pixels["dim"][0, 0] == 204
+        assert pixels["dim"][1, 1] == 1
+    (tmp_path / "12 bits.pgm").write_bytes(b"P5 8 8 4095\n" + np.full((8, 8), 3276, ">u2").tobytes())
+    assert (decode(tmp_path / "12 bits.pgm", (8, 8), 1) == 204).all()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.full((8, 8), 1000, np.int32),
+        np.full((8, 8), 2**31 - 1, np.int32),
+        np.full((8, 8), 200, np.float32),
+        np.full((8, 8), -0.5, np.float32),
+        np.full((8, 8), np.nan, np.float32),
+    ],
+)
+def test_pictures_of_unknown_range_are_refused_and_not_black(tmp_path: Path, values: np.ndarray) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    for i in range(3):
+        Image.fromarray(values).save(root / f"{i}.tif")
+    with pytest.raises(InputError, match=r"0\.tif .*(8 or 16 bits|0–1)"):
+        read_own(root)
+    with pytest.raises(UnknownRange):
+        decode(root / "0.tif", (8, 8), 1)
+
+
+def test_a_note_names_pictures_that_are_nearly_black(tmp_path: Path) -> None:
+    """Here values of 12 bits are in files of 16 bits."""
+    for i in range(3):
+        save(tmp_path / "dark" / f"{i}.png", np.full((8, 8), 4095, np.uint16))
+        save(tmp_path / "bright" / f"{i}.png", np.full((8, 8), 65535, np.uint16))
+    assert "16 of 255" in "".join(read_own(tmp_path / "dark").notes)
+    assert "of 255" not in "".join(read_own(tmp_path / "bright").notes)
 
 
 def test_transparency_becomes_white(tmp_path: Path) -> None:

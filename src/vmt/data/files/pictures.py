@@ -39,6 +39,9 @@ PICTURES_AHEAD = 256  # the threads may decode this many pictures before they ar
 PATIENCE = 2.0  # seconds of reading before a progress bar is shown
 
 JPEG_START = b"\xff\xd8\xff"
+# The decoders that the suffixes in PICTURES stand for. By itself, Pillow chooses among all of its decoders by the
+# content of a file, and gives PostScript, which is a program, to Ghostscript.
+DECODERS = ("PNG", "JPEG", "BMP", "DIB", "GIF", "TIFF", "WEBP", "PPM", "TGA", "JPEG2000", "ICO", "AVIF")
 ORIENTATION = 0x0112  # the EXIF tag
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -51,8 +54,10 @@ TURNS = {
 }
 SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange height and width
 GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
+BITS_PER_SAMPLE = 258  # the TIFF tag
+DARK = 32  # the brightest value of all pictures below which a note asks whether their range is right
 
-DECODER_VERSION = 2  # part of the cache's keys; increase it when pictures are decoded differently
+DECODER_VERSION = 3  # part of the cache's keys; increase it when pictures are decoded differently
 DAY = 24 * 3600
 # Cached files are removed when unused for this many days, and the least recently used when they exceed this size.
 CACHE_DAYS, CACHE_BYTES = 30, 8 * 2**30
@@ -65,6 +70,10 @@ Stamp = tuple[str, int, int, int]
 
 class TooLarge(ValueError):
     """A picture that would need too much memory."""
+
+
+class UnknownRange(ValueError):
+    """A picture in whose values black and white are not known; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,8 @@ def read_pictures(
     arrays = _cached(["pixels", DECODER_VERSION, PIL.__version__, headers.stamps, size, channels], compute, cache)
     faults: NDArray[np.str_] = arrays["faults"]
     _refuse_too_many_faults(pictures, faults)
-    return arrays["x"], faults == "", _fault_notes(pictures, faults)
+    notes = _fault_notes(pictures, faults) + _dark_note(pictures, arrays["x"])
+    return arrays["x"], faults == "", notes
 
 
 def _refuse_too_many_faults(pictures: PictureList, faults: NDArray[np.str_]) -> None:
@@ -151,6 +161,16 @@ def _fault_notes(pictures: PictureList, faults: NDArray[np.str_]) -> tuple[str, 
         return ()
     examples = _examples(pictures, faults)
     return (f"{bad} of the {len(faults)} pictures of {pictures.name} cannot be read and are left out: {examples}",)
+
+
+def _dark_note(pictures: PictureList, x: NDArray[np.uint8]) -> tuple[str, ...]:
+    """Cameras with 10 or 12 bits often fill a small part of the range of a 16-bit file."""
+    if not x.size or (brightest := int(x.max())) >= DARK:
+        return ()
+    return (
+        f"the pictures of {pictures.name} are nearly black: their brightest value is {brightest} of 255; if their "
+        "files have 16 bits and use only a part of the range, rescale them to 0–65535",
+    )
 
 
 def _examples(pictures: PictureList, faults: NDArray[np.str_]) -> str:
@@ -190,6 +210,8 @@ def _result_or_fault(read: Callable[[Path], T], path: Path) -> T | str:
         return read(path)
     except TooLarge:
         return "too large"
+    except UnknownRange as error:
+        return str(error)
     except FileNotFoundError:
         return "missing"
     except PermissionError:
@@ -233,7 +255,7 @@ def _open(path: Path) -> Image.Image:
         is_jpeg = file.read(3) == JPEG_START
     try:
         # Image.open refuses by the full size, although a JPEG need never be decoded at that size.
-        return JpegImageFile(path) if is_jpeg else Image.open(path)
+        return JpegImageFile(path) if is_jpeg else Image.open(path, formats=DECODERS)
     except Image.DecompressionBombError as error:
         raise TooLarge("too many pixels") from error
 
@@ -249,16 +271,23 @@ def _resized(image: Image.Image, channels: int, size: tuple[int, int]) -> Image.
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    if image.mode == "I" or image.mode.startswith("I;"):
-        # Pillow's conversion clips at 255. Integers of more than 8 bits have 16 bits in every common format.
-        values: NDArray[Any] = np.asarray(image).clip(0, 65535)
-        return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
+    """A picture of more than 8 bits in 8 bits, by a rule that does not depend on the values of this one picture.
+
+    Otherwise the pictures of a folder could not be compared with each other, or with those that are predicted on later.
+    """
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # Pillow scales PPM to 16 bits
+        tags: Any = getattr(image, "tag_v2", {})
+        white = 4095 if tags.get(BITS_PER_SAMPLE) == (12,) else 65535
+        values: NDArray[Any] = np.asarray(image).clip(0, white).astype(np.uint32)
+        return Image.fromarray(((values * 255 + white // 2) // white).astype(np.uint8))
+    if image.mode.startswith("I"):
+        raise UnknownRange("32-bit or signed integers, whose range is unknown: save it with 8 or 16 bits")
     if image.mode == "F":
         values = np.asarray(image)
         low, high = float(values.min()), float(values.max())
-        if not (low >= 0 and high <= 255):
-            raise ValueError(f"values from {low:g} to {high:g}")
-        return Image.fromarray((values * (255 if high <= 1 else 1)).round().astype(np.uint8))
+        if not (low >= 0 and high <= 1):  # also if one is NaN
+            raise UnknownRange(f"floating-point values from {low:g} to {high:g}: rescale them to 0–1")
+        return Image.fromarray((values * 255).round().astype(np.uint8))
     return image
 
 

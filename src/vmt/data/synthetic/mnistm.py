@@ -121,7 +121,7 @@ def _photograph_files(folder: Path) -> list[Path]:
 
 def _read_photograph(path: Path) -> Photograph:
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=["JPEG"]) as image:
             pixels = np.array(image.convert("RGB"))
     except (UnidentifiedImageError, OSError) as error:
         raise InputError(f"{path} is not a readable photograph: download it again.") from error
