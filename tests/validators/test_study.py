@@ -1,6 +1,7 @@
-"""The study of validators: the tables in the documentation match its records, and its runs can be built."""
+"""The studies of validators: the tables in the documentation match their records, and their runs can be built."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import validators_choice as choice  # noqa: E402
 import validators_tables as tables  # noqa: E402
+import validators_tasks as pair_tasks  # noqa: E402
 
 import validators as study  # noqa: E402
 
@@ -45,3 +48,36 @@ def test_runs_with_a_record_are_not_run_again(tmp_path: Path, capsys: pytest.Cap
     there = {record["number"] for record in study.read(copy)}
     study.fill(copy, next(n for n in range(200) if n not in there), workers=1)
     assert capsys.readouterr().out == ""
+
+
+def test_pairs_are_judged_on_at_least_ten_tasks_that_are_not_for_the_design() -> None:
+    assert len(pair_tasks.JUDGING) >= 10
+    assert not set(pair_tasks.JUDGING) & set(pair_tasks.DESIGN)
+    assert not set(pair_tasks.PAIR_TASKS) & set(choice.OWN_DATA)
+
+
+def test_a_trial_has_every_candidate_and_is_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, evidence = tmp_path / "trials.jsonl", tmp_path / "evidence"
+    trial = choice.Trial("wine-sensor-0.2-2.0", 1, ("source_only", "vmt", "vmt+dirt_t"), 3, evidence)
+    choice.fill(out, [trial], jobs=1)
+    assert trial.task in capsys.readouterr().out
+    (record,) = choice.latest(out)
+    assert set(record["candidates"]) == set(trial.candidates)
+    assert set(record["candidates"]["vmt+dirt_t"]["scores"]) == set(choice.VALIDATORS)
+    choice.fill(out, [trial], jobs=1)
+    assert capsys.readouterr().out == ""
+    again = choice.carry_out(replace(trial, rescore=True))["candidates"]
+    for name, candidate in record["candidates"].items():
+        assert again[name]["scores"] == pytest.approx(candidate["scores"], rel=1e-5)
+
+
+def test_an_alarm_decides_before_the_score() -> None:
+    def candidate(accuracy: float, score: float, alarm: str | None = None) -> dict[str, object]:
+        return {"accuracy": accuracy, "alarm": alarm, "scores": {"im": score}}
+
+    record = {"candidates": {"vmt": candidate(0.9, 1.0), "vmt+dirt_t": candidate(0.2, 2.0, "collapsed")}}
+    assert choice.lost_by([record], "im")[0] == [0.0]
+    assert choice.pairs_right([record], "im") == (1, 1)
+    record["candidates"]["vmt+dirt_t"]["alarm"] = None
+    assert choice.lost_by([record], "im")[0] == [pytest.approx(70)]
+    assert choice.pairs_right([record], "im") == (0, 1)
