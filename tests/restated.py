@@ -32,6 +32,7 @@ class Objective:
     vat: bool = False
     entropy: bool = True
     beta: float = 0.0
+    lambda_mcc: float = 0.0
 
 
 class Restated:
@@ -158,6 +159,9 @@ class Restated:
             p = clean["target"]["logits"].softmax(1)
             found["L_c(target)"] = -(p * p.log()).sum(1).mean()
             total = total + o.lambda_t * found["L_c(target)"]
+        if o.lambda_mcc:
+            found["L_mcc(target)"] = class_confusion(clean["target"]["logits"])
+            total = total + o.lambda_mcc * found["L_mcc(target)"]
         norm = self.adam("classifier", total, live)
         for name, p in self.weights["classifier"].items():
             self.weights["ema"][name] = 0.998 * self.weights["ema"][name].detach() + 0.002 * p.detach()
@@ -191,6 +195,18 @@ class Restated:
 
 def cross_entropy(label: Tensor, logits: Tensor) -> Tensor:
     return -(label * logits.log_softmax(1)).sum(1).mean()
+
+
+def class_confusion(logits: Tensor) -> Tensor:
+    """Pair by pair of classes: how much of the weight of one is shared with the other."""
+    p = (logits / 2.5).softmax(1)
+    w = 1 + (p * p.log()).sum(1).exp().detach()
+    w, k = len(p) * w / w.sum(), p.shape[1]
+    total = torch.zeros((), dtype=p.dtype)
+    for a in range(k):
+        for b in set(range(k)) - {a}:
+            total = total + (w * p[:, a] * p[:, b]).sum() / (w * p[:, a]).sum()
+    return total / k
 
 
 def rows(streams: dict[str, Domain], draws: Draws, update: str, stream: str, draw: str = "") -> tuple[Tensor, Tensor]:

@@ -222,3 +222,52 @@ def test_mmd_is_the_biased_estimate_with_a_floor() -> None:
     ours = losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(t))
     assert float(ours) == pytest.approx(expected, abs=1e-6)
     assert float(losses.maximum_mean_discrepancy(torch.tensor(s), torch.tensor(s))) == pytest.approx(1e-4)
+
+
+def entropies(p: np.ndarray) -> np.ndarray:
+    return np.array([-sum(pk * np.log(pk) for pk in row if pk > 0) for row in p])
+
+
+def confusion_of_classes(z: np.ndarray, temperature: float, w: np.ndarray | None = None) -> float:
+    """MCC's equation in loops; the weights of the samples can be given, because they are held constant."""
+    (n, k), p = z.shape, np.exp(log_softmax(z / temperature))
+    if w is None:
+        certainty = 1 + np.exp(-entropies(p))
+        w = n * certainty / certainty.sum()
+    c = np.array([[sum(w[i] * p[i, a] * p[i, b] for i in range(n)) for b in range(k)] for a in range(k)])
+    c = c / c.sum(1, keepdims=True)
+    return float((c.sum() - np.trace(c)) / k)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_class_confusion_is_the_normalised_confusion_off_the_diagonal(temperature: float) -> None:
+    z = LOGITS["random"]
+    found = losses.class_confusion(torch.from_numpy(z), temperature)
+    assert found.shape == (1,)
+    assert float(found) == pytest.approx(confusion_of_classes(z, temperature), abs=1e-12)
+    weights = losses.certainty_weights(torch.from_numpy(z / temperature))
+    assert float(weights.mean()) == pytest.approx(1)
+    assert int(weights.argmax()) == int(entropies(np.exp(log_softmax(z / temperature))).argmin())
+
+
+def test_gradient_of_class_confusion_holds_the_weights_of_the_samples_constant() -> None:
+    z = torch.from_numpy(LOGITS["random"].copy()).requires_grad_()
+    (found,) = torch.autograd.grad(losses.class_confusion(z).sum(), z)
+    start = LOGITS["random"]
+    w = losses.certainty_weights(torch.from_numpy(start) / 2.5).numpy()
+    for at in np.ndindex(start.shape):
+        step = np.zeros_like(start)
+        step[at] = 1e-5
+        slope = (confusion_of_classes(start + step, 2.5, w) - confusion_of_classes(start - step, 2.5, w)) / 2e-5
+        assert float(found[at]) == pytest.approx(slope, abs=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_class_confusion_is_finite_where_no_sample_has_a_class(dtype: torch.dtype) -> None:
+    z = torch.tensor([[5.0, 4.0, -9e3], [3.0, 5.0, -8e3]]).to(dtype).requires_grad_()
+    loss = losses.class_confusion(z)
+    assert loss.dtype == torch.float32
+    (gradient,) = torch.autograd.grad(loss.sum(), z)
+    assert 0 < float(loss.detach()) < 1
+    assert gradient.isfinite().all()
+    assert gradient[:, :2].abs().min() > 0

@@ -237,6 +237,46 @@ def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
     return -distance.clamp_max(ceiling)[None]
 
 
+# Minimum class confusion ---------------------------------------------------------------------------------------------
+
+# Below this weight a class counts as absent from a batch: dividing by less would overflow in single precision.
+CLASS_WEIGHT_FLOOR = 1e-12
+
+
+def certainty_weights(logits: Tensor) -> Tensor:
+    r"""A weight for each sample, larger for certain predictions: :math:`n (1 + e^{-H_i}) / \sum_j (1 + e^{-H_j})`.
+
+    :math:`H_i` is the entropy of the prediction. The mean of the weights is 1, and they are held constant.
+
+    logits (N, K) → (N,).
+
+    >>> certainty_weights(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
+    tensor([0.8575, 1.1425])
+    """
+    certainty = 1 + (-conditional_entropy(logits.detach())).exp()
+    return certainty / certainty.mean()
+
+
+def class_confusion(logits: Tensor, temperature: float = 2.5) -> Tensor:
+    r"""MCC's loss of a whole batch: :math:`\tfrac1K \sum_{j \neq k} \tilde C_{jk}`, the confusion between classes.
+
+    With :math:`p = \mathrm{softmax}(z / T)` and the :func:`certainty_weights` :math:`w`, the confusion matrix is
+    :math:`C = p^\top \mathrm{diag}(w)\, p`, and :math:`\tilde C` is C with rows that are divided by their sums.
+
+    logits (N, K) → (1,), from 0 to 1 − 1/K.
+
+    >>> class_confusion(torch.tensor([[99.0, 0.0], [0.0, 99.0]]))
+    tensor([0.])
+    >>> class_confusion(torch.zeros(2, 2))
+    tensor([0.5000])
+    """
+    tempered = at_least_float32(logits) / temperature
+    p, weights = tempered.softmax(-1), certainty_weights(tempered)
+    confusion = (p * weights[:, None]).T @ p  # (K, K)
+    rows = confusion / confusion.sum(1, keepdim=True).clamp_min(CLASS_WEIGHT_FLOOR)
+    return ((rows.sum() - rows.diagonal().sum()) / logits.shape[-1])[None]
+
+
 # Maximum mean discrepancy --------------------------------------------------------------------------------------------
 
 BANDWIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 5, 10, 15, 20, 25, 30, 35, 100, 1e3, 1e4, 1e5, 1e6)

@@ -9,7 +9,7 @@ import pytest
 from vmt import methods
 from vmt.errors import InputError
 from vmt.methods.nodes import Joined, View
-from vmt.methods.nouns import Adam, Method, Network, Phase
+from vmt.methods.nouns import Adam, Method, Network, Phase, WarmUp
 from vmt.methods.systems import CLASSIFIER, SOURCE, TARGET
 from vmt.methods.terms import L_c, L_d, L_m, L_v, L_y
 
@@ -33,6 +33,13 @@ def test_a_weight_of_zero_leaves_terms_out() -> None:
     assert "discriminator" not in methods.vmt(lambda_d=0).roles
 
 
+def test_vmt_has_mcc_only_if_it_has_a_weight() -> None:
+    assert names(methods.vmt(lambda_mcc=0.5))[-1] == "L_mcc(target)"
+    assert names(methods.vmt_mcc(lambda_mcc=0)) == names(methods.vmt())
+    (update,) = methods.vmt_mcc(lambda_d=0, warm_up=0.25).updates()
+    assert next(term.weight for term in update.terms if term.name == "L_mcc(target)") == WarmUp(1.0, 0.25)
+
+
 def test_a_term_is_named_after_its_symbol_its_stream_and_a_second_classifier() -> None:
     source, target = View("classifier", SOURCE), View("classifier", TARGET)
     other = View("classifier2", TARGET)
@@ -50,6 +57,8 @@ def test_a_term_is_named_after_its_symbol_its_stream_and_a_second_classifier() -
         (methods.co_da, {"xi": -1.0}),
         (methods.vmt, {"warm_up": 1.5}),
         (methods.source_only, {"statistics": "both"}),
+        (methods.mcc, {"temperature": 0}),
+        (methods.vmt, {"temperature": -1.0}),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -110,6 +119,8 @@ def test_a_method_is_found_by_its_name() -> None:
     assert methods.named("vada") is methods.vada
     with pytest.raises(InputError, match="vada"):
         methods.named("vadda")
+    with pytest.raises(InputError, match=r"perhaps vmt_mcc"):
+        methods.named("vmt+mcc")
     with pytest.raises(InputError, match="dirt_t=True"):
         methods.named("DIRT-T")
 

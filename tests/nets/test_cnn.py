@@ -1,6 +1,7 @@
-"""The paper's networks: shapes, sizes, initialisation, taps."""
+"""The package's networks: shapes, sizes, initialisation, taps."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor, nn
 
 from vmt.errors import InputError
 from vmt.nets import Staged, cnn, discriminator, mlp
-from vmt.nets.networks import GaussianNoise, initialised, logits_layer
+from vmt.nets.factory import NetSpec
+from vmt.nets.networks import GaussianNoise, conv_block, initialised, logits_layer
 from vmt.nets.norm import BatchNorm, InstanceNorm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -139,6 +141,47 @@ def test_logits_are_batch_normalised(shape: tuple[int, ...]) -> None:
     assert isinstance(norm, BatchNorm)
     assert norm.weight.requires_grad
     assert norm.bias.requires_grad
+
+
+@pytest.mark.parametrize("name", ["tiny_group_norm", "small_group_norm", "mlp_layer_norm"])
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_a_net_without_batch_statistics_treats_each_sample_by_itself(name: str, bfloat16: bool) -> None:
+    """So the predictions for one sample do not depend on the classes of the others."""
+    torch.manual_seed(0)
+    shape = (9,) if name.startswith("mlp") else (3, 8, 8)
+    net = NetSpec(name, shape, 4, {"dropout": 0, "noise": 0}).build().train()
+    assert not list(net.buffers())
+    x = torch.randn(6, *shape)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        together, alone = net(x)["logits"], net(x[:1])["logits"]
+    assert together.dtype == torch.float32
+    torch.testing.assert_close(together[:1], alone, rtol=1e-4, atol=1e-2 if bfloat16 else 1e-5)
+    assert float(together.detach().mean(0).abs().max()) > 0.05, "nothing centres the logits of a batch"
+    together.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+
+
+def test_a_group_of_channels_is_normalised_over_its_positions() -> None:
+    torch.manual_seed(0)
+    block = conv_block(3, 24, "group")
+    x = torch.randn(2, 3, 5, 5)
+    groups = block[0](x).view(2, 8, 3, 5, 5)
+    mean, var = groups.mean((2, 3, 4), keepdim=True), groups.var((2, 3, 4), unbiased=False, keepdim=True)
+    normalised = ((groups - mean) / (var + 1e-5).sqrt()).view(2, 24, 5, 5)
+    torch.testing.assert_close(block(x), torch.where(normalised > 0, normalised, 0.1 * normalised))
+
+
+@pytest.mark.parametrize("build", [cnn, mlp])
+def test_only_the_norm_of_the_logits_can_be_left_out(build: Callable[..., Staged]) -> None:
+    whole, without = build((1, 8, 8), 3), build((1, 8, 8), 3, logit_norm=False)
+    left_out = set(whole.state_dict()) - set(without.state_dict())
+    assert {name.rpartition(".")[0] for name in left_out} == {"stages.logits.1"}
+    assert set(without.state_dict()) <= set(whole.state_dict())
+
+
+def test_an_unknown_norm_is_named() -> None:
+    with pytest.raises(InputError, match="'batchnorm'"):
+        mlp((5,), 3, norm="batchnorm")
 
 
 def test_biases_are_cancelled_in_the_output_and_kept_in_the_running_mean() -> None:

@@ -87,6 +87,13 @@ def test_a_setting_that_is_not_a_weight_counts_as_well(
     assert adapt(as_in_the_paper, method=vmt.methods.vmt(), resume=True)
 
 
+def test_the_temperature_of_mcc_counts_as_well(tmp_path: Path) -> None:
+    adapt(tmp_path, method=vmt.methods.mcc())
+    with pytest.raises(InputError, match=r"temperature 2\.5, not 2\.0"):
+        adapt(tmp_path, method=vmt.methods.mcc(temperature=2.0), resume=True)
+    assert adapt(tmp_path, method=vmt.methods.mcc(), resume=True)
+
+
 def own_net(width: int, more: int = 0) -> nn.Module:
     layers = [nn.Linear(3, width), nn.BatchNorm1d(width), *(nn.Linear(width, width) for _ in range(more))]
     return nn.Sequential(*layers, nn.Dropout(0.1), nn.Linear(width, 2))

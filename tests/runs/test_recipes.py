@@ -37,6 +37,13 @@ def test_the_interval_follows_the_length_but_for_the_papers(recipe: Any, asked: 
     assert [event.every for event in method.phases[1].events] == [interval]
 
 
+@pytest.mark.parametrize(("name", "mixes"), [("vmt", True), ("vmt_mcc", True), ("vada", False), ("mcc", False)])
+def test_dirt_t_has_virtual_mixup_only_after_a_method_that_has_it(name: str, mixes: bool) -> None:
+    for recipe in (CHOSEN.recipe(name, True), digits(name, True), paper("mnist-svhn", name, dirt_t=True)):
+        terms = recipe.build().phases[1].updates[0].terms
+        assert ("L_m(target)" in [term.name for term in terms]) is mixes
+
+
 def test_a_setting_reaches_the_method_and_dirt_t_after_it() -> None:
     recipe = with_settings(
         CHOSEN.recipe("vada", True), {"radius": 0.5, "beta": 0.2, "lr": 1e-4, "lambda_t": Ramp(0.0, 1.0)}

@@ -34,6 +34,8 @@ ONE_PHASE: dict[str, tuple[Method, Objective]] = {
     "vmt without discriminator": (methods.vmt(0, 0.8, 0.6), Objective(**{**VMT, "lambda_d": 0}, vat=True)),
     "vada": (methods.vada(**WEIGHTS), Objective(**WEIGHTS, vat=True)),
     "vada without entropy": (methods.vada(**WEIGHTS, entropy=False), Objective(**WEIGHTS, vat=True, entropy=False)),
+    "vmt and mcc": (methods.vmt_mcc(**WEIGHTS, lambda_mcc=0.7), Objective(**VMT, vat=True, lambda_mcc=0.7)),
+    "mcc": (methods.mcc(0.7), Objective(lambda_mcc=0.7)),
     "dann": (methods.dann(0.3), Objective(lambda_d=0.3)),
     "source only": (methods.source_only(), Objective(statistics="source")),
     "source only, target statistics": (methods.source_only(statistics="target"), Objective()),

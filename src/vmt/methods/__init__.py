@@ -10,12 +10,14 @@ if TYPE_CHECKING:
         co_da,
         dann,
         dirt_t,
+        mcc,
         mmd,
         named,
         source_only,
         target_only,
         vada,
         vmt,
+        vmt_mcc,
         with_target_labels,
     )
 
@@ -24,12 +26,14 @@ __all__ = [
     "co_da",
     "dann",
     "dirt_t",
+    "mcc",
     "mmd",
     "named",
     "source_only",
     "target_only",
     "vada",
     "vmt",
+    "vmt_mcc",
     "with_target_labels",
 ]
 

@@ -6,7 +6,7 @@ does not import it. The defaults are those of the functions in :mod:`vmt.methods
 
 from dataclasses import dataclass
 
-METHODS = ("source_only", "target_only", "mmd", "dann", "vada", "co_da", "vmt")
+METHODS = ("source_only", "target_only", "mmd", "mcc", "dann", "vada", "co_da", "vmt", "vmt_mcc")
 DEFAULT_METHOD = "vmt"
 
 
@@ -33,10 +33,16 @@ class Settings:
     """Weight of the penalties on the target; the setting to try first."""
 
     warm_up: float | None = None
-    """Share of the iterations over which λ_t grows from 0, for example 0.125."""
+    """Share of the iterations over which the weights of target terms grow from 0, for example 0.125."""
 
     lambda_mix_t: float | None = None
     """Weight of virtual mixup (L_m) on the target, if it is not λ_t."""
+
+    lambda_mcc: float | None = None
+    """Weight of the confusion between classes (L_mcc) on the target."""
+
+    temperature: float | None = None
+    """Temperature T of L_mcc, by which the logits are divided."""
 
     mix: str | None = None
     """Where virtual labels are mixed: logits, probabilities or hidden."""

@@ -31,7 +31,7 @@ from vmt.methods.nouns import (
     warmed_up,
 )
 from vmt.methods.settings import METHODS as NAMES
-from vmt.methods.terms import L_c, L_d, L_disc, L_m, L_v, L_y, domain_accuracy, health, term_name
+from vmt.methods.terms import L_c, L_d, L_disc, L_m, L_mcc, L_v, L_y, domain_accuracy, health, term_name
 
 ADAM = Adam()
 SOURCE, TARGET = Batch("source"), Batch("target")
@@ -84,6 +84,19 @@ def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, itera
         *health(target),
     )
     return one_phase("mmd", CLASSIFIER, (classifier_update(terms, optimiser, keep=(target,)),), iterations)
+
+
+def mcc(lambda_mcc: Number = 1.0, temperature: float = 2.5, optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+    """Source labels, and predictions on the target that confuse few classes with each other.
+
+    L_y + λ_mcc L_mcc(target), of the predictions softmax(z / T) with the ``temperature`` T.
+
+    >>> [term.name for term in mcc().phases[0].updates[0].terms if term.weight]
+    ['L_y', 'L_mcc(target)']
+    """
+    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
+    terms = (L_y(source), L_mcc(target, weight=lambda_mcc, temperature=temperature), *health(target))
+    return one_phase("mcc", CLASSIFIER, (classifier_update(terms, optimiser, keep=(target,)),), iterations)
 
 
 def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
@@ -218,17 +231,20 @@ def vmt(
     lambda_mix_t: Number | None = None,
     radius: float = 3.5,
     xi: float | None = None,
+    lambda_mcc: Number = 0.0,
+    temperature: float = 2.5,
     optimiser: Adam = ADAM,
     iterations: int = 40_000,
 ) -> Method:
     """Virtual mixup training, the default: VADA, and predictions that are linear between samples.
 
-    L_y + λ_d L_d + λ_s [L_m + L_v](source) + λ_t [L_m + L_v + L_c](target).
+    L_y + λ_d L_d + λ_s [L_m + L_v](source) + λ_t [L_m + L_v + L_c](target) + λ_mcc L_mcc(target).
 
     ``mix`` says what is mixed to get virtual labels (``logits``, ``probabilities`` or ``hidden``); ``mix=None`` leaves
     L_m out, and ``vat=False`` leaves L_v out. ``lambda_mix_t`` is the weight of L_m(target), if it is not λ_t.
-    ``fresh_lambda=False`` draws λ once per run, as the authors' program does. λ_t and ``lambda_mix_t`` grow from 0 over
-    the share ``warm_up`` of the iterations, so that the domains are aligned before the target's clusters are sharpened.
+    ``fresh_lambda=False`` draws λ once per run, as the authors' program does. The weights of all terms on the target
+    grow from 0 over the share ``warm_up`` of the iterations, so that the domains are aligned before the target's
+    clusters are sharpened. The paper's method has no L_mcc, which ``lambda_mcc=0`` leaves out.
 
     >>> method = vmt(lambda_t=0.06, vat=False)
     >>> {term.name: term.weight for term in method.phases[0].updates[-1].terms if term.weight}
@@ -251,8 +267,54 @@ def vmt(
             L_v(target, weight=lambda_t, radius=radius, xi=xi) if vat else None,
             L_c(target, weight=lambda_t),
         ),
+        *unless_zero(lambda_mcc, L_mcc(target, weight=warmed_up(lambda_mcc, warm_up), temperature=temperature)),
     )
     return alternating("vmt", source, target, terms, lambda_d=lambda_d, optimiser=optimiser, iterations=iterations)
+
+
+def vmt_mcc(
+    lambda_d: Number = 1e-2,
+    lambda_s: Number = 1.0,
+    lambda_t: Number = 1e-2,
+    warm_up: float = 0.0,
+    mix: str | None = "logits",
+    vat: bool = True,
+    alpha: float = 1.0,
+    fresh_lambda: bool = True,
+    lambda_mix_t: Number | None = None,
+    radius: float = 3.5,
+    xi: float | None = None,
+    lambda_mcc: Number = 1.0,
+    temperature: float = 2.5,
+    optimiser: Adam = ADAM,
+    iterations: int = 40_000,
+) -> Method:
+    """VMT + MCC: virtual mixup training, and predictions on the target that confuse few classes with each other.
+
+    :func:`vmt` with λ_mcc L_mcc(target).
+
+    >>> vmt_mcc(lambda_t=0)
+    <method vmt_mcc: 40,000 iterations of vmt_mcc>
+    """
+    method = vmt(
+        lambda_d=lambda_d,
+        lambda_s=lambda_s,
+        lambda_t=lambda_t,
+        warm_up=warm_up,
+        mix=mix,
+        vat=vat,
+        alpha=alpha,
+        fresh_lambda=fresh_lambda,
+        lambda_mix_t=lambda_mix_t,
+        radius=radius,
+        xi=xi,
+        lambda_mcc=lambda_mcc,
+        temperature=temperature,
+        optimiser=optimiser,
+        iterations=iterations,
+    )
+    (phase,) = method.phases
+    return replace(method, name="vmt_mcc", phases=(replace(phase, name="vmt_mcc"),))
 
 
 def dirt_t(
@@ -400,7 +462,7 @@ METHODS: dict[str, Callable[..., Method]] = {name: globals()[name] for name in N
 def named(name: str) -> Callable[..., Method]:
     """The function of a method, by the method's name."""
     if name not in METHODS:
-        plain = name.lower().replace("-", "_")
+        plain = name.lower().replace("-", "_").replace("+", "_")
         hint = perhaps(plain, METHODS)
         if "dirt" in plain:
             hint = " (DIRT-T follows one of them: use --dirt-t, dirt_t=True or vmt.methods.dirt_t)"

@@ -5,6 +5,7 @@ classifier's pass on a batch as it was drawn, neither mixed nor perturbed. Shape
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -78,6 +79,27 @@ def L_m(clean: View, *, weight: Number, mix: str = "logits", alpha: float = 1.0,
         return Term(name, losses.teacher_cross_entropy, (label, of_mixed), weight)
     loss = losses.virtual_mixup if mix == "logits" else losses.virtual_mixup_on_probabilities
     return Term(name, loss, (clean.logits, of_mixed, Lam(pairs), Partner(pairs)), weight)
+
+
+def L_mcc(clean: View, *, weight: Number, temperature: float = 2.5) -> Term:
+    """L_mcc = (ΣC̃ − tr C̃) / K, where C̃ is the confusion between the K classes in the predictions for a whole batch.
+
+    The predictions are softmax(z / T), with the ``temperature`` T. Reads logits (N, K).
+    """
+    if not 0 < temperature < math.inf:
+        raise InputError(f"temperature must be a positive number, but got {temperature}.")
+    loss = ClassConfusion(temperature)
+    return Term(term_name(f"L_mcc({batch_of(clean).name})", clean), loss, (clean.logits,), weight)
+
+
+@dataclass(frozen=True)
+class ClassConfusion:
+    """:func:`vmt.losses.class_confusion` at a temperature, as a loss that compares by content."""
+
+    temperature: float
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return losses.class_confusion(logits, self.temperature)
 
 
 def health(clean: View) -> tuple[Term, ...]:

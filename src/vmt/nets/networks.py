@@ -103,6 +103,9 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 SLOPE = 0.1
+BATCH = "batch"
+# Group norm has this many groups of channels, or fewer if the channels cannot be divided so.
+GROUPS = 8
 # A dense layer with at most this many outputs and inputs is multiplied out on a CUDA device.
 FEW_OUTPUTS, FEW_INPUTS = 32, 256
 
@@ -266,13 +269,35 @@ def end_of_block(layers: list[nn.Module], x: Tensor) -> After | None:
     return None
 
 
-def dense_block(inputs: int, outputs: int) -> nn.Sequential:
-    """dense → BN → LeakyReLU 0.1, for vectors."""
-    return nn.Sequential(initialised(LinearBeforeNorm(inputs, outputs)), BatchNorm(outputs), nn.LeakyReLU(SLOPE))
+def conv_block(inputs: int, outputs: int, norm: str) -> nn.Sequential:
+    """conv 3×3 → norm → LeakyReLU 0.1, for images."""
+    if norm == BATCH:
+        return ConvBlock(inputs, outputs)
+    convolution = initialised(nn.Conv2d(inputs, outputs, 3, padding=1))
+    return nn.Sequential(convolution, sample_norm(outputs, norm), nn.LeakyReLU(SLOPE))
 
 
-def logits_layer(inputs: int, classes: int) -> nn.Sequential:
-    """The last layer: dense, then BN. The paper's logits are batch-normalised."""
+def dense_block(inputs: int, outputs: int, norm: str = "batch") -> nn.Sequential:
+    """dense → norm → LeakyReLU 0.1, for vectors."""
+    if norm == BATCH:
+        return nn.Sequential(initialised(LinearBeforeNorm(inputs, outputs)), BatchNorm(outputs), nn.LeakyReLU(SLOPE))
+    return nn.Sequential(initialised(nn.Linear(inputs, outputs)), sample_norm(outputs, norm), nn.LeakyReLU(SLOPE))
+
+
+def sample_norm(channels: int, norm: str) -> nn.GroupNorm:
+    """Layer norm (``layer``) or group norm (``group``), which normalise each sample by itself.
+
+    They have no batch statistics and no running ones, so the shares of the classes in a domain do not affect them.
+    """
+    if norm not in ("layer", "group"):
+        raise InputError(f"norm must be 'batch', 'layer' or 'group', but got {norm!r}.")
+    return nn.GroupNorm(1 if norm == "layer" else math.gcd(GROUPS, channels), channels)
+
+
+def logits_layer(inputs: int, classes: int, norm: bool = True) -> nn.Sequential:
+    """The last layer: dense, then BN. The paper's logits are batch-normalised; ``norm=False`` leaves BN out."""
+    if not norm:
+        return FullPrecision(initialised(nn.Linear(inputs, classes)))
     return FullPrecision(initialised(LinearBeforeNorm(inputs, classes)), BatchNorm(classes))
 
 
@@ -290,11 +315,17 @@ def cnn(
     dropout: float = 0.5,
     noise: float = 1.0,
     depth: int = 3,
+    norm: str = "batch",
+    logit_norm: bool = True,
 ) -> Staged:
     """Nine convolutions in three blocks; ``widths`` 64-64-64 is the paper's small net, 96-192-192 its large one.
 
     ``depth`` is the number of convolutions in a block; the paper's is 3. The first two blocks end with max-pool,
     dropout and Gaussian noise; the discriminator reads the output of the second (``features``).
+
+    The paper's networks have batch norm after each convolution and on the logits. ``norm="group"`` or ``"layer"``
+    normalises each sample by itself instead, and ``logit_norm=False`` leaves the logits as they are. Batch norm on the
+    logits of the target favours equal shares of the classes.
 
     >>> import torch
     >>> net = cnn((3, 32, 32), classes=10, instance_norm=True)
@@ -309,7 +340,7 @@ def cnn(
     channels = shape[0]
 
     def block(inputs: int, width: int) -> list[nn.Module]:
-        return [ConvBlock(width if i else inputs, width) for i in range(depth)]
+        return [conv_block(width if i else inputs, width, norm) for i in range(depth)]
 
     def pool() -> list[nn.Module]:
         return [nn.MaxPool2d(2), Dropout(dropout), GaussianNoise(noise)]
@@ -321,7 +352,7 @@ def cnn(
         {
             "features": Stage(*encoder),
             "hidden": Stage(*block(second, third), GlobalAveragePool()),
-            "logits": logits_layer(third, classes),
+            "logits": logits_layer(third, classes, logit_norm),
         }
     )
 
@@ -332,19 +363,27 @@ def mlp(
     width: int = 64,
     dropout: float = 0.1,
     noise: float = 0.1,
+    norm: str = "batch",
+    logit_norm: bool = True,
 ) -> Staged:
     """Four dense layers of ``width``; dropout and Gaussian noise after the second (``features``); BN on the logits.
+
+    ``norm`` and ``logit_norm`` are those of :func:`cnn`.
 
     >>> mlp((5,), classes=3).taps
     ('features', 'hidden', 'logits')
     """
     inputs = math.prod(shape)
     regularise: list[nn.Module] = [Dropout(dropout), GaussianNoise(noise)]
+
+    def block(inputs: int) -> nn.Sequential:
+        return dense_block(inputs, width, norm)
+
     return Staged(
         {
-            "features": nn.Sequential(nn.Flatten(), dense_block(inputs, width), dense_block(width, width), *regularise),
-            "hidden": nn.Sequential(dense_block(width, width), dense_block(width, width)),
-            "logits": logits_layer(width, classes),
+            "features": nn.Sequential(nn.Flatten(), block(inputs), block(width), *regularise),
+            "hidden": nn.Sequential(block(width), block(width)),
+            "logits": logits_layer(width, classes, logit_norm),
         }
     )
 

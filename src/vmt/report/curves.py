@@ -106,6 +106,12 @@ KNOWN = (
         "DIRT-T: distance to the teacher",
         "Small and falling, with a small step at each new teacher. A rise means that the student moves away.",
     ),
+    Chart(
+        "classifier/L_mcc(target)",
+        "losses",
+        "L_mcc: confusion between classes on the target",
+        "Falls. It starts below 1 − 1/K for K classes, and 0 means that no batch has a sample between two classes.",
+    ),
     Chart("classifier/MMD", "losses", "MMD: distance of the two domains' features", "Falls towards 0 and stays there."),
     Chart(
         "classifier/agreement",

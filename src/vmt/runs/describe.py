@@ -11,7 +11,7 @@ from vmt.runs.folder import BEST, RunSpec
 from vmt.runs.recipes import Recipe, defaults_for, parameters
 from vmt.runs.spec import warnings_about
 
-WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t"}
+WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t", "lambda_mcc": "λ_mcc"}
 
 
 def choices(recipe: Recipe, task: Task) -> Iterator[str]:
@@ -30,10 +30,12 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     yield f"network: {recipe.net}, for samples of shape {shape} (--net)"
     rate = used["lr"] if "lr" in used else defaults["optimiser"].lr
     yield f"iterations: {used['iterations']} of {recipe.method}, learning rate {rate:g} (--iterations, --lr)"
-    if weights := [f"{sign} {used[name]:g}" for name, sign in WEIGHTS.items() if name in used]:
-        yield f"weights: {', '.join(weights)} (--lambda-d, --lambda-s, --lambda-t)"
+    if weights := {name: sign for name, sign in WEIGHTS.items() if name in recipe.settings or used.get(name)}:
+        flags = ", ".join("--" + name.replace("_", "-") for name in weights)
+        yield f"weights: {', '.join(f'{sign} {used[name]:g}' for name, sign in weights.items())} ({flags})"
     if used.get("warm_up"):
-        yield f"warm-up: λ_t grows from 0 over the first {used['warm_up']:.1%} of the iterations (--warm-up)"
+        growing = "λ_t and λ_mcc grow" if used.get("lambda_mcc") else "λ_t grows"
+        yield f"warm-up: {growing} from 0 over the first {used['warm_up']:.1%} of the iterations (--warm-up)"
     if "radius" in used:
         chosen = used["radius"] == defaults_for(task.sample_shape, len(task.target)).radius
         why = ", chosen by the size of a sample" if chosen else ""

@@ -196,7 +196,9 @@ def identity_of(data_fingerprint: str, method: Method, net: NetSpec, config: Con
         "method": method.name,
         "iterations": {phase.name: phase.iterations for phase in method.phases},
         "weights": {name: repr(term.weight) for name, term in terms.items() if _is_plain(term.weight)},
-        "terms": {name: {"loss": _name_of(term.loss), **_numbers_in(term.reads)} for name, term in terms.items()},
+        "terms": {
+            name: {"loss": _name_of(term.loss), **_numbers_in((term.loss, *term.reads))} for name, term in terms.items()
+        },
         "optimisers": {n: repr(update.optimiser) for n, update in updates.items() if _is_plain(update.optimiser.lr)},
         "averages": {f"{n}/{each.into}": each.decay for n, update in updates.items() for each in update.averages},
         "events": {phase.name: [event.every for event in phase.events] for phase in method.phases},
@@ -209,7 +211,7 @@ def identity_of(data_fingerprint: str, method: Method, net: NetSpec, config: Con
 
 
 def _numbers_in(described: Any) -> dict[str, float | None]:
-    """The numbers in the description of what a term reads: VAT's radius and ξ, the mix's α."""
+    """The numbers in a loss and in what it reads: MCC's temperature, VAT's radius and ξ, the mix's α."""
     if isinstance(described, tuple):
         return {name: value for each in described for name, value in _numbers_in(each).items()}
     found: dict[str, float | None] = {}

@@ -24,7 +24,7 @@ from vmt.train.config import Config
 if TYPE_CHECKING:
     from vmt.data.task import Task
 
-WEIGHTS = ("lambda_d", "lambda_s", "lambda_t", "lambda_mix_t", "beta", "target labels")
+WEIGHTS = ("lambda_d", "lambda_s", "lambda_t", "lambda_mix_t", "lambda_mcc", "beta", "target labels")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
     refine: dict[str, Any] | None = None
     if dirt_t:
         refine = {"beta": weights.beta, "lambda_t": lambda_t, "interval": weights.interval}
-        if method == "vmt":
+        if mixes(method):
             refine["lambda_mix_t"] = weights.lambda_mix_t
         else:
             refine["mix"] = None
@@ -141,7 +141,7 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
             "interval": 50,
             "iterations": DIGITS_DIRT_T_ITERATIONS,
         }
-        if method != "vmt":
+        if not mixes(method):
             refine["mix"] = None
     config = Config(log_every=20, evaluate_every=50, checkpoint_every=100, validate_samples=300)
     return Recipe(method, settings, refine, "tiny", {}, config)
@@ -184,7 +184,7 @@ class Defaults:
         refine: dict[str, Any] | None = None
         if dirt_t:
             refine = {"lambda_t": self.lambda_t, "radius": self.radius, "iterations": self.iterations}
-            refine |= {"interval": interval_for(self.iterations)} | ({} if method == "vmt" else {"mix": None})
+            refine |= {"interval": interval_for(self.iterations)} | ({} if mixes(method) else {"mix": None})
         return Recipe(method, settings, refine, self.net)
 
 
@@ -270,6 +270,11 @@ def taken(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a method takes."""
     takes = parameters(systems.named(method))
     return {name: value for name, value in settings.items() if name in takes}
+
+
+def mixes(method: str) -> bool:
+    """Whether a method has virtual mixup, which DIRT-T then has as well."""
+    return "mix" in parameters(systems.named(method))
 
 
 # Recipe.build makes an optimiser and a weight average from these, for every method.

@@ -21,10 +21,12 @@ NAMES = {
     "source_only": "source only",
     "target_only": "trained on target labels",
     "mmd": "MMD",
+    "mcc": "MCC",
     "dann": "DANN",
     "vada": "VADA",
     "co_da": "Co-DA",
     "vmt": "VMT",
+    "vmt_mcc": "VMT + MCC",
 }
 
 
