@@ -251,7 +251,7 @@ def certainty_weights(logits: Tensor) -> Tensor:
     logits (N, K) → (N,).
 
     >>> certainty_weights(torch.tensor([[0.0, 0.0], [9.0, 0.0]]))
-    tensor([0.8575, 1.1425])
+    tensor([0.8574, 1.1426])
     """
     certainty = 1 + (-conditional_entropy(logits.detach())).exp()
     return certainty / certainty.mean()
