@@ -88,6 +88,7 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     if format not in FORMATS:
         raise InputError(f"there is no export format {format!r}: choose one of {', '.join(FORMATS)}.")
     check_parent_folder(path)
+    model.check_finite()
     # On the CPU, where the file runs: a GPU rounds convolutions differently.
     network = copy.deepcopy(model.network).cpu()
     model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features)

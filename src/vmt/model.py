@@ -26,6 +26,7 @@ from vmt.device import default_torch_settings, single_precision, torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import Evaluation, evaluate, logits_of
+from vmt.evaluate.finite import fault_in_weights
 from vmt.nets.adapter import placed_on_device
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.networks import Staged
@@ -108,6 +109,7 @@ class Model:
 
     def save(self, path: str | Path) -> None:
         """Write everything that is needed to predict to one file."""
+        self.check_finite()
         header = {
             "format": FORMAT,
             "version": str(VERSION),
@@ -121,6 +123,11 @@ class Model:
         state = self.network.state_dict()
         tensors = {n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in state.items()}
         write_atomically(Path(path), save(tensors, metadata=header | {"sha256": digest(tensors, header)}))
+
+    def check_finite(self) -> None:
+        """Refuse to write a model whose weights are infinite or not a number."""
+        if fault := fault_in_weights({"network": self.network}):
+            raise InputError(f"the model is not written, because {fault}: train it again with a lower learning rate.")
 
     def __repr__(self) -> str:
         return f"Model({self.spec.name}, {len(self.classes)} classes, samples of shape {self.spec.shape})"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 
@@ -22,13 +22,14 @@ from vmt.device import chosen_precision, cpu_threads, default_torch_settings, si
 from vmt.engine.engine import make_engine
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
+from vmt.evaluate.finite import fault_in_predictions, fault_in_weights
 from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
 from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.networks import Staged
 from vmt.progress import Progress
 from vmt.step.iteration import make_context
 from vmt.step.state import State, build_state, predictor_of
-from vmt.train.checkpoint import CHECKPOINTS, LoopState, checkpoints, load_latest, save_checkpoint
+from vmt.train.checkpoint import CHECKPOINTS, LoopState, load_latest, save_checkpoint
 from vmt.train.collapse import CollapseWatch, largest_class
 from vmt.train.config import Config
 from vmt.train.log import Log, plain
@@ -37,6 +38,8 @@ from vmt.train.log import Log, plain
 CHUNK = 0.5
 # An unlabelled target is evaluated on at most this many of its samples.
 UNLABELLED_SAMPLES = 2000
+# Predictions for this many samples of each domain are checked before a checkpoint is written.
+CHECKED_SAMPLES = 64
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,10 +159,15 @@ class Training:
         self.target = subsample(target, config.evaluate_samples)
         self.source = task.source_test and subsample(task.source_test, config.evaluate_samples)
         self.probe = make_probe(task, config.validate_samples)
+        domains = {"target": task.target, "source": task.source}
+        self.checked_samples = {name: subsample(domain, CHECKED_SAMPLES).x for name, domain in domains.items()}
         self.watch = CollapseWatch(method, largest_class(task.source), task.classes)
         # The current phase goes from iteration ``begin`` of the run to ``end``, and ``done`` iterations are done.
         self.phase = method.phases[0]
         self.begin = self.end = self.done = 0
+        # The last iterations at which the networks were found to be finite, and at which they were saved.
+        self.checked: int | None = None
+        self.saved: int | None = None
         self.steps_per_chunk = 1
 
     @property
@@ -182,6 +190,12 @@ class Training:
             self.loop_state = LoopState(**loop_state)
             for message in messages:
                 self.progress.say(message)
+            if fault := fault_in_weights(self.state.roles):  # earlier versions saved such a state
+                raise InputError(
+                    f"{fault} in the last checkpoint of {self.out}: start the run again in another folder, with a "
+                    "lower learning rate."
+                )
+            self.saved = int(self.state.step)
         self.done = int(self.state.step)
         self.log.rewind(self.done)
         self.progress.say(f"{self.engine.why} Precision {self.why_precision}")
@@ -216,7 +230,7 @@ class Training:
         self.done = stop
         if self.is_due(config.log_every, config.evaluate_every, config.checkpoint_every):
             metrics = plain(self.engine.metrics())  # the host waits for the device here
-            check_finite(metrics, self.done, self.out)
+            self.check_metrics(metrics)
             self.log.write({"step": self.done, "phase": self.phase.name, **metrics})
         if self.is_due(config.evaluate_every):
             self.evaluate()
@@ -233,11 +247,37 @@ class Training:
         """Whether something is due now that is done at these intervals and at the end of each phase."""
         return self.done == self.end or any(self.done % n == 0 for n in every)
 
+    def check_metrics(self, metrics: dict[str, Any]) -> None:
+        """Refuse to continue with a loss that is infinite or not a number."""
+        for name, value in metrics.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                self.refuse(f"{name} is {'not a number' if math.isnan(value) else 'infinite'}")
+
+    def check_networks(self) -> None:
+        """Refuse to keep or save networks with weights or predictions that are infinite or not a number."""
+        if self.checked == self.done:
+            return
+        fault = fault_in_weights(self.state.roles)
+        if fault := fault or fault_in_predictions(self.predictor, self.checked_samples, self.task.preprocess):
+            self.refuse(fault)
+        self.checked = self.done
+
+    def refuse(self, fault: str) -> NoReturn:
+        saved = "" if self.saved is None else f"; the checkpoint of iteration {self.saved} was saved before that"
+        raise InputError(
+            f"{fault} at iteration {self.done}: lower the learning rate or the weights of the terms, or use "
+            f"--precision float32{saved}."
+        )
+
     def evaluate(self) -> None:
         """Evaluate the network that predicts, log the results, and watch for collapse."""
+        self.check_networks()
         network, preprocess = self.predictor, self.task.preprocess
         target = evaluate(network, self.target, preprocess)
         source = evaluate(network, self.source, preprocess) if self.source is not None else None
+        for name, evaluation in (("target", target), ("source", source)):
+            if evaluation is not None and not math.isfinite(evaluation.entropy):  # more samples than were checked above
+                self.refuse(f"predictions for the {name} are infinite or not a number")
         record = {
             "step": self.done,
             "phase": self.phase.name,
@@ -255,9 +295,11 @@ class Training:
     def save(self) -> None:
         """Write a checkpoint."""
         if self.out is not None:
+            self.check_networks()
             self.log.flush()
             tensors = {**self.state.tensors(), **self.best.tensors(), **self.engine.tensors()}
             save_checkpoint(self.out / CHECKPOINTS, tensors, asdict(self.loop_state), self.done)
+            self.saved = self.done
 
     def outcome(self) -> Outcome:
         return Outcome(
@@ -304,18 +346,6 @@ def never_refreshed(method: Method) -> Iterator[str]:
                     f"{phase.name} has {phase.iterations} iterations and an interval of {event.every}, so its "
                     f"{event.action.into} is never refreshed."
                 )
-
-
-def check_finite(metrics: dict[str, Any], step: int, out: Path | None) -> None:
-    """Refuse to continue with a loss that is infinite or not a number."""
-    for name, value in metrics.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            what = "not a number" if math.isnan(value) else "infinite"
-            saved = out is not None and checkpoints(out / CHECKPOINTS)
-            raise InputError(
-                f"{name} is {what} at iteration {step}: lower the learning rate or the weights of the terms, "
-                f"or use --precision float32{'; the last checkpoint was saved before' if saved else ''}."
-            )
 
 
 # A terminal that is closed, or a connection that breaks, sends SIGHUP; Windows does not have it.
