@@ -111,3 +111,16 @@ def test_a_run_without_validators_logs_none(task: Task) -> None:
     outcome = train(task, methods.source_only(iterations=5), lambda: mlp((6,), 4), config)
     assert all("validators" not in record for record in outcome.records)
     assert outcome.best is None
+
+
+def test_the_best_model_may_have_forgotten_the_source_in_dirt_t() -> None:
+    network = Staged({"logits": nn.Linear(2, 2)})
+    best, about = BestModel("source_accuracy"), None
+    records: list[dict[str, Any]] = []
+    for step, phase, accuracy, diversity in ((1, "vmt", 0.9, 2.0), (2, "dirt_t", 0.5, 2.1), (3, "dirt_t", 0.4, 1.5)):
+        scores = {"source_accuracy": accuracy, "diversity": diversity, "entropy": -0.5}
+        evaluation = {"step": step, "phase": phase, "alarm": None, "validators": scores, "target": {"accuracy": None}}
+        about = best.consider(evaluation, network, about, records)
+        records.append(evaluation)
+    assert about is not None
+    assert about["step"] == 2

@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,32 @@ def test_a_run_without_evaluations_is_refused(runs: Path, tmp_path: Path) -> Non
     (folder / "run.json").write_text((runs / "kept" / "run.json").read_text())
     with pytest.raises(InputError, match="old"):
         read_history(folder)
+
+
+def test_a_model_after_dirt_t_is_not_ranked_lower_because_it_forgot_the_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = write_blobs(tmp_path)
+    flags = [*FLAGS, "--source", source, "--target", target, "--keep-best", "ami_source"]
+    for name, more in (("plain", []), ("refined", ["--dirt-t", "--dirt-t-iterations", 20])):
+        assert main(["train", *map(str, [*flags, *more]), "--out", str(tmp_path / name)]) == 0
+    log = tmp_path / "refined" / "log.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    before = [record for record in records if record["phase"] == "vmt"][-1]["validators"]
+    # The model that is ranked is the last; in its run DIRT-T forgot the source and kept the classes, or merged some.
+    for diversity, first in ((0.0, "refined"), (-0.3, "plain")):
+        changed = {"ami_source": 0.1, "diversity": before["diversity"] + diversity, "entropy": before["entropy"] + 0.1}
+        records[-1]["validators"] |= changed
+        records[-1]["alarm"] = None
+        log.write_text("".join(json.dumps(record) + "\n" for record in records))
+        ours, theirs = (read_history(tmp_path / name).evaluations[-1] for name in ("refined", "plain"))
+        best = ranked([replace(ours, alarm=None), replace(theirs, alarm=None)], "ami_source")[0]
+        assert Path(best.run).name == first
+    capsys.readouterr()
+    assert main(["select", str(tmp_path / "plain"), str(tmp_path / "refined")]) == 0
+    assert "DIRT-T" in capsys.readouterr().out
+    assert main(["select", str(tmp_path / "plain"), str(tmp_path / "refined"), "--by", "im"]) == 0
+    assert "DIRT-T" not in capsys.readouterr().out
 
 
 def test_spearman_with_ties_and_unknown_values() -> None:

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from vmt.runs.ranking import agreement, candidates, incomparable, ranked, warnings
+    from vmt.runs.ranking import agreement, candidates, incomparable, ranked, refined, warnings
     from vmt.runs.record import find_runs
 
     by = check_name(arguments.by)
@@ -65,6 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
     if any(model.accuracy is not None for model in order):
         print()
         say("* measured with target labels, which these runs have; not used for the ranking.", width)
+    if refined(order, by):
+        print()
+        say(
+            f"After DIRT-T, which does not train on the source, {by} is that of the model before it plus what DIRT-T "
+            "changed on the target.",
+            width,
+        )
     for history in histories if arguments.history else ():
         print(f"\n{history.evaluations[0].run} over time:\n\n" + over_time(history.evaluations, by, width))
     print()

@@ -5,7 +5,7 @@ not comparable.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from vmt.nets.networks import Staged
 from vmt.step.state import State, predictor_of
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import LAMBDA, collapse_alarm, partners
+from vmt.validators.refinement import comparable_scores
 
 # DEV fits a classifier to the features. With more features than this, only a run that keeps the best by DEV has it.
 MAX_FEATURES_FOR_DEV = 256
@@ -130,10 +131,17 @@ class BestModel:
         self.weights: dict[str, Tensor] = {}
 
     def consider(
-        self, evaluation: Mapping[str, Any], network: Staged, best: dict[str, Any] | None
+        self,
+        evaluation: Mapping[str, Any],
+        network: Staged,
+        best: dict[str, Any] | None,
+        earlier: Iterable[Mapping[str, Any]] = (),
     ) -> dict[str, Any] | None:
-        """What is known about the best evaluation: this one or ``best``. A better network is copied."""
-        score = evaluation["validators"].get(self.by)
+        """What is known about the best evaluation: this one or ``best``. A better network is copied.
+
+        ``earlier`` are the records of the run before this evaluation.
+        """
+        score = comparable_scores(evaluation, earlier).get(self.by)
         if score is None or (
             best and ranking_key(best["alarm"], best["score"]) >= ranking_key(evaluation["alarm"], score)
         ):

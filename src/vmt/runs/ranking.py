@@ -11,6 +11,7 @@ from vmt.errors import InputError, counted
 from vmt.evaluate.probe import ranking_key
 from vmt.runs.folder import BEST, model_at_the_end
 from vmt.runs.record import RunRecord, read_run_record
+from vmt.validators.refinement import REFINEMENT, comparable_scores
 from vmt.validators.registry import VALIDATORS
 
 # With fewer candidates, all evaluations are compared instead; fewer evaluations are too few to correlate.
@@ -19,12 +20,13 @@ ENOUGH_MODELS = 5
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """The model of one evaluation of a run, with the scores that the log has for it."""
+    """The model of one evaluation of a run, with the scores that it is ranked by."""
 
     run: str
     step: int
     phase: str
     scores: Mapping[str, float | None]
+    """What the log has; after DIRT-T, those of :mod:`vmt.validators.refinement`."""
     alarm: str | None
     accuracy: float | None
     """Accuracy on labelled target samples, if the run had any. It is shown, and never used to rank."""
@@ -60,14 +62,14 @@ def history_of(run: RunRecord) -> History:
     if best := summary.get("best"):
         files.setdefault(best["step"], BEST)
     evaluations = []
-    for record in validated:
+    for place, record in enumerate(validated):
         file = folder / files.get(record["step"], "not saved")
         evaluations.append(
             ScoredModel(
                 run=str(folder),
                 step=record["step"],
                 phase=record["phase"],
-                scores=record["validators"],
+                scores=comparable_scores(record, validated[:place]),
                 alarm=record["alarm"],
                 accuracy=record["target"]["accuracy"],
                 file=str(file) if file.exists() else None,
@@ -95,6 +97,11 @@ def ranked(models: Sequence[ScoredModel], by: str) -> list[ScoredModel]:
         return (score is not None, *ranking_key(model.alarm, score or 0.0))
 
     return sorted(models, key=key, reverse=True)
+
+
+def refined(models: Sequence[ScoredModel], by: str) -> bool:
+    """Whether some of the models were refined by DIRT-T, so that their scores by this validator are not the log's."""
+    return "source" in VALIDATORS[by].needs and any(model.phase == REFINEMENT for model in models)
 
 
 def validators_of(models: Sequence[ScoredModel]) -> list[str]:

@@ -286,7 +286,7 @@ class Training:
         }
         if self.probe is not None:
             record |= self.probe.validate(network, student_of(self.method, self.state), self.config.keep_best)
-            self.loop_state.best = self.best.consider(record, network, self.loop_state.best)
+            self.loop_state.best = self.best.consider(record, network, self.loop_state.best, self.log.records)
         self.log.write(record)
         if message := self.watch.observe(self.loop_state, self.phase, self.begin, self.done, target, source):
             self.progress.say(message)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         snd,
         source_accuracy,
     )
+    from vmt.validators.refinement import change_on_target, refined_scores
     from vmt.validators.registry import DEFAULT, VALIDATORS, Validator, check_name
     from vmt.validators.risk import density_ratio, dev, dev_risk
 
@@ -52,6 +53,7 @@ __all__ = [
     "agreement",
     "ami_source",
     "bnm",
+    "change_on_target",
     "check_name",
     "class_ami",
     "collapse_alarm",
@@ -64,6 +66,7 @@ __all__ = [
     "mano",
     "mixval",
     "partners",
+    "refined_scores",
     "scores",
     "snd",
     "source_accuracy",
@@ -75,6 +78,7 @@ __getattr__, __dir__ = lazy(
         **dict.fromkeys(__all__, "vmt.validators.predictions"),
         **dict.fromkeys(("adjusted_mutual_information", "ami_source", "class_ami"), "vmt.validators.clusters"),
         **dict.fromkeys(("Evidence", "scores"), "vmt.validators.evidence"),
+        **dict.fromkeys(("change_on_target", "refined_scores"), "vmt.validators.refinement"),
         **dict.fromkeys(("DEFAULT", "VALIDATORS", "Validator", "check_name"), "vmt.validators.registry"),
         **dict.fromkeys(("density_ratio", "dev", "dev_risk"), "vmt.validators.risk"),
     },
