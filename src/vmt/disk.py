@@ -1,13 +1,18 @@
 """Writing to the disk: complete files or none, and clear errors when the operating system refuses."""
 
 import errno
+import glob
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vmt.errors import InputError
+
+DAY = 24 * 3600
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -21,6 +26,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path to write to, which is renamed to `path` when the block ends without an error."""
     # The name is random because threads share a process number, and so may processes on machines that share a disk.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    remove_abandoned(temporary_files(path.parent, glob.escape(path.name)))
     with explain_write_errors(path):
         try:
             yield temporary
@@ -29,6 +35,23 @@ def atomic_path(path: Path) -> Iterator[Path]:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def temporary_files(folder: Path, pattern: str) -> list[Path]:
+    """The temporary files of :func:`atomic_path` for the files in a folder whose names match a pattern."""
+    return list(folder.glob(f".{pattern}.{'[0-9a-f]' * 8}"))
+
+
+def remove_abandoned(paths: Iterable[Path], unused_for: float = DAY) -> None:
+    """Remove temporary files and folders that have not changed for so many seconds: a killed process left them."""
+    for path in paths:
+        with suppress(OSError):  # another process may remove them, too, and what stays does no harm
+            if time.time() - path.stat().st_mtime < unused_for:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 @contextmanager

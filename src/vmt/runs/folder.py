@@ -35,15 +35,16 @@ import vmt
 from vmt.data.domains import Domain
 from vmt.data.files.paths import is_utf8
 from vmt.data.task import Task
-from vmt.disk import explain_write_errors, write_atomically
+from vmt.disk import DAY, explain_write_errors, remove_abandoned, temporary_files, write_atomically
 from vmt.errors import InputError, shown
 from vmt.methods.nodes import View
 from vmt.methods.nouns import Method
 from vmt.nets.factory import OWN_MODULE, NetSpec
 from vmt.runs.recipes import Recipe
 from vmt.runs.spec import DataSpec
-from vmt.train.checkpoint import CHECKPOINTS, checkpoints
+from vmt.train.checkpoint import CHECKPOINTS, checkpoints, unfinished_checkpoints
 from vmt.train.config import Config
+from vmt.train.log import LOG
 
 RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "curves.png"
 BEST, LAST = "model_best.safetensors", "model_last.safetensors"
@@ -294,19 +295,29 @@ def folder_lock(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("a+")
     with file:
-        _lock(file, folder)
+        is_locked = _lock(file, folder)
         _locked[key] = threading.get_ident()
         try:
+            _remove_leftovers(folder, 0 if is_locked else DAY)
             yield
         finally:
             del _locked[key]
 
 
-def _lock(file: IO[str], folder: Path) -> None:
+def _remove_leftovers(folder: Path, unused_for: float) -> None:
+    """Remove temporary files of a run that was killed. Others, such as those of an export, are not the run's."""
+    for pattern in (RUN, SUMMARY, "model*.safetensors", CURVES, LOG):
+        remove_abandoned(temporary_files(folder, pattern), unused_for)
+    if (folder / CHECKPOINTS).is_dir():
+        remove_abandoned(unfinished_checkpoints(folder / CHECKPOINTS), unused_for)
+
+
+def _lock(file: IO[str], folder: Path) -> bool:
+    """Lock a folder's file. False if there are no locks here, so that another process may be writing to the folder."""
     try:
         import fcntl
     except ImportError:  # Windows has no such locks
-        return
+        return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -314,11 +325,12 @@ def _lock(file: IO[str], folder: Path) -> None:
         holder = file.read().strip() or "another process"
         raise InUse(f"{holder} is writing to {folder}: wait until it has ended, or choose another --out.") from error
     except OSError:  # a file system without locks
-        return
+        return False
     with contextlib.suppress(OSError):  # on a full disk the lock holds, without the name of its holder
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        # Not through the file's buffer, which would be written again, and fail again, when the file is closed.
+        os.ftruncate(file.fileno(), 0)
+        os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
+    return True
 
 
 def environment(device: str = "auto") -> dict[str, str | None]:

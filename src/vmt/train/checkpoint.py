@@ -93,7 +93,7 @@ def outdated(folder: Path, newest: Path) -> list[Path]:
     """
     complete = checkpoints(folder)
     later = [path for path in complete if path.name > newest.name]
-    return [*later, *complete[len(later) + KEEP :], *folder.glob(f".{PREFIX}*")]
+    return [*later, *complete[len(later) + KEEP :], *unfinished_checkpoints(folder)]
 
 
 def checksum(path: Path) -> str:
@@ -103,6 +103,11 @@ def checksum(path: Path) -> str:
 def checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints, newest first."""
     return sorted(folder.glob(f"{PREFIX}*"), reverse=True) if folder.is_dir() else []
+
+
+def unfinished_checkpoints(folder: Path) -> list[Path]:
+    """Incomplete checkpoints, of a process that writes one or was killed while it did."""
+    return list(folder.glob(f".{PREFIX}*"))
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

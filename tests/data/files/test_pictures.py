@@ -263,7 +263,7 @@ def test_a_progress_bar_only_when_reading_takes_long(
 def test_temporary_files_of_killed_processes_are_removed_from_the_cache(tmp_path: Path, own_cache: Path) -> None:
     folder = own_cache / "vmt" / "pictures"
     folder.mkdir(parents=True)
-    abandoned, being_written = folder / ".abc.npz.4711", folder / ".abc.npz.4712"
+    abandoned, being_written = folder / ".abc.npz.00004711", folder / ".abc.npz.00004712"
     for path in (abandoned, being_written):
         path.write_bytes(b"half")
     os.utime(abandoned, (0, 0))

@@ -28,7 +28,7 @@ from vmt.data.files.folders import PictureList
 from vmt.data.files.numpy_files import DAMAGED_NPZ
 from vmt.data.files.paths import FEW_UNREADABLE, UNREADABLE_SHARE
 from vmt.device import usable_cores
-from vmt.disk import atomic_path
+from vmt.disk import DAY, atomic_path, remove_abandoned, temporary_files
 from vmt.errors import InputError, few, shown
 from vmt.progress import Bar
 
@@ -58,7 +58,6 @@ BITS_PER_SAMPLE = 258  # the TIFF tag
 DARK = 32  # the brightest value of all pictures below which a note asks whether their range is right
 
 DECODER_VERSION = 3  # part of the cache's keys; increase it when pictures are decoded differently
-DAY = 24 * 3600
 # Cached files are removed when unused for this many days, and the least recently used when they exceed this size.
 CACHE_DAYS, CACHE_BYTES = 30, 8 * 2**30
 
@@ -364,9 +363,7 @@ def _write_cache(path: Path, arrays: Arrays) -> None:
 
 
 def _remove_old_files(folder: Path) -> None:
-    for temporary in folder.glob(".*.npz.*"):  # left by processes that were killed, or still being written
-        if time.time() - temporary.stat().st_mtime > DAY:
-            temporary.unlink(missing_ok=True)
+    remove_abandoned(temporary_files(folder, "*.npz"))
     total = 0
     for path in sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_mtime, reverse=True):
         total += path.stat().st_size

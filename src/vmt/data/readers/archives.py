@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from vmt.data.files.paths import existing_file
+from vmt.disk import remove_abandoned
 from vmt.errors import InputError
 
 PIECE = 2**20
+TEMPORARY = ".unpack-"
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ def unpack(
     existing_file(archive, "give the path of the archive as it was published")
     try:
         into.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".unpack-", dir=into) as temporary:
+        remove_abandoned(into.glob(f"{TEMPORARY}*"))
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=into) as temporary:
             names = _extract(archive, Path(temporary), wanted, limits or Limits())
             missing = [name for name in wanted or () if not any(_is_wanted(held, [name]) for held in names)]
             if missing:
