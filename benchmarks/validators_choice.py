@@ -45,7 +45,7 @@ from vmt.nets.networks import Staged
 from vmt.runs.folder import environment
 from vmt.runs.run import make_run
 from vmt.train import Config, train
-from vmt.validators import VALIDATORS, Evidence, scores
+from vmt.validators import VALIDATORS, Evidence, choose, refined_scores, scores
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "validators_choice.jsonl"
@@ -71,6 +71,9 @@ CANDIDATES = {
 }
 KNOWN = tuple(name for name, (method, _) in CANDIDATES.items() if method in methods.METHODS)
 CLOSE, HARM = 2.0, 5.0
+AS_COMPUTED = ", as computed"
+# The row of vmt.validators.choose, which compares all candidates with source only.
+GUARDED = "choose"
 SAMPLES = 500
 
 
@@ -176,13 +179,20 @@ def carry_out(trial: Trial) -> dict[str, Any]:
     if trial.rescore:
         for name, parts in outputs.items():
             candidates[name]["scores"] |= scores(Evidence(**parts))
-    return {
-        "task": trial.task,
-        "seed": trial.seed,
-        "iterations": trial.iterations,
-        "candidates": candidates,
-        "made": environment(),
-    }
+    record = {"task": trial.task, "seed": trial.seed, "iterations": trial.iterations, "candidates": candidates}
+    if REFERENCE in outputs:
+        prior = task.source.y.bincount(minlength=len(task.classes)) / len(task.source)
+        evidence = {name: Evidence(**parts) for name, parts in outputs.items()}
+        chosen = choose(evidence, prior, refines={n: b for n in outputs if (b := begun_from(n)) in outputs})
+        neighbours = {name: round(finding.neighbours, 4) for name, finding in chosen.findings.items()}
+        record["choice"] = {"chosen": chosen.chosen, "reason": chosen.reason, "neighbours": neighbours}
+    return {**record, "made": environment()}
+
+
+def begun_from(name: str) -> str | None:
+    """The candidate that DIRT-T began from; None for a candidate without DIRT-T."""
+    before, dirt_t, _ = name.partition("+dirt_t")
+    return before if dirt_t else None
 
 
 # --- Running trials ---
@@ -225,7 +235,18 @@ def latest(path: Path) -> list[dict[str, Any]]:
 
 
 def usable(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: c for name, c in record["candidates"].items() if c["accuracy"] is not None}
+    """The candidates whose training did not fail, with the scores that ``vmt select`` ranks them by.
+
+    The scores that DIRT-T changes are there as they were computed, too.
+    """
+    trained = {name: c for name, c in record["candidates"].items() if c["accuracy"] is not None}
+    ranked = {}
+    for name, c in trained.items():
+        before = begun_from(name)
+        known = refined_scores(trained[before]["scores"], c["scores"]) if before in trained else c["scores"]
+        computed = {n + AS_COMPUTED: v for n, v in c["scores"].items() if "source" in VALIDATORS[n].needs}
+        ranked[name] = {**c, "scores": {**known, **computed}}
+    return ranked
 
 
 def chosen_by(candidates: Mapping[str, Mapping[str, Any]], score: str) -> str:
@@ -247,6 +268,10 @@ def lost_by(records: Sequence[Mapping[str, Any]], score: str) -> tuple[list[floa
             if score not in candidates:
                 continue
             chosen = candidates[score]["accuracy"]
+        elif score == GUARDED:
+            if "choice" not in record:
+                continue
+            chosen = candidates[record["choice"]["chosen"]]["accuracy"]
         else:
             chosen = candidates[chosen_by(candidates, score)]["accuracy"]
         lost.append(100 * (max(c["accuracy"] for c in candidates.values()) - chosen))
@@ -274,18 +299,18 @@ def pairs_right(records: Sequence[Mapping[str, Any]], score: str) -> tuple[int, 
 
 
 def scores_in(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    have = {score for record in records for c in record["candidates"].values() for score in c["scores"]}
+    have = {score for record in records for c in usable(record).values() for score in c["scores"]}
     return [*(name for name in VALIDATORS if name in have), *sorted(have - VALIDATORS.keys())]
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """One row for each score, and one for each candidate as if it were always chosen, the best first."""
     rows = []
-    for score in [*scores_in(records), *CANDIDATES]:
+    for score in [GUARDED, *scores_in(records), *CANDIDATES]:
         lost, harm = lost_by(records, score)
         if not lost:
             continue
-        right, total = pairs_right(records, score) if score not in CANDIDATES else (0, 0)
+        right, total = pairs_right(records, score) if score not in (GUARDED, *CANDIDATES) else (0, 0)
         cells = [
             f"always {score}" if score in CANDIDATES else f"`{score}`",
             f"{np.mean([points <= CLOSE for points in lost]):.0%}",

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,7 @@ def test_a_trial_has_every_candidate_and_is_not_run_again(tmp_path: Path, capsys
     (record,) = choice.latest(out)
     assert set(record["candidates"]) == set(trial.candidates)
     assert set(record["candidates"]["vmt+dirt_t"]["scores"]) == set(choice.VALIDATORS)
+    assert record["choice"]["chosen"] in trial.candidates
     choice.fill(out, [trial], jobs=1)
     assert capsys.readouterr().out == ""
     again = choice.carry_out(replace(trial, rescore=True))["candidates"]
@@ -72,7 +74,7 @@ def test_a_trial_has_every_candidate_and_is_not_run_again(tmp_path: Path, capsys
 
 
 def test_an_alarm_decides_before_the_score() -> None:
-    def candidate(accuracy: float, score: float, alarm: str | None = None) -> dict[str, object]:
+    def candidate(accuracy: float, score: float, alarm: str | None = None) -> dict[str, Any]:
         return {"accuracy": accuracy, "alarm": alarm, "scores": {"im": score}}
 
     record = {"candidates": {"vmt": candidate(0.9, 1.0), "vmt+dirt_t": candidate(0.2, 2.0, "collapsed")}}

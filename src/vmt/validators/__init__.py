@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 from vmt._imports import lazy
 
 if TYPE_CHECKING:
-    from vmt.validators.clusters import adjusted_mutual_information, ami_source, class_ami
+    from vmt.validators.choice import Choice, Finding, choose
+    from vmt.validators.clusters import adjusted_mutual_information, ami_source, class_ami, neighbour_agreement
     from vmt.validators.evidence import Evidence, scores
     from vmt.validators.predictions import (
         agreement,
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT",
     "VALIDATORS",
+    "Choice",
     "Evidence",
+    "Finding",
     "Validator",
     "adjusted_mutual_information",
     "agreement",
@@ -55,6 +58,7 @@ __all__ = [
     "bnm",
     "change_on_target",
     "check_name",
+    "choose",
     "class_ami",
     "collapse_alarm",
     "density_ratio",
@@ -65,6 +69,7 @@ __all__ = [
     "information_maximisation",
     "mano",
     "mixval",
+    "neighbour_agreement",
     "partners",
     "refined_scores",
     "scores",
@@ -76,7 +81,10 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         **dict.fromkeys(__all__, "vmt.validators.predictions"),
-        **dict.fromkeys(("adjusted_mutual_information", "ami_source", "class_ami"), "vmt.validators.clusters"),
+        **dict.fromkeys(("Choice", "Finding", "choose"), "vmt.validators.choice"),
+        **dict.fromkeys(
+            ("adjusted_mutual_information", "ami_source", "class_ami", "neighbour_agreement"), "vmt.validators.clusters"
+        ),
         **dict.fromkeys(("Evidence", "scores"), "vmt.validators.evidence"),
         **dict.fromkeys(("change_on_target", "refined_scores"), "vmt.validators.refinement"),
         **dict.fromkeys(("DEFAULT", "VALIDATORS", "Validator", "check_name"), "vmt.validators.registry"),

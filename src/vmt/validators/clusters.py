@@ -31,6 +31,25 @@ def ami_source(features: Tensor, logits: Tensor, source: Tensor, labels: Tensor)
     return class_ami(features, logits) * source_accuracy(source, labels)
 
 
+def neighbour_agreement(features: Tensor, logits: Tensor, count: int = 5) -> Tensor:
+    r"""How often the nearest neighbours of a sample are predicted as the same class, corrected for chance, at most 1:
+    :math:`(a - c) / (1 - c)`, a being the share of equal predictions among ``count`` neighbours, and c the share of
+    equal predictions among all pairs. If one class is predicted for all, it is 0.
+
+    The features are standardised, and may be those of another network than the logits. It is fooled by classes that
+    are neighbourhoods with wrong names.
+    """
+    predicted = logits.argmax(1)
+    x = features.double().flatten(1)
+    x = (x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-12)
+    distances = squared_distances(x, x)
+    distances.fill_diagonal_(torch.inf)  # a sample is not its own neighbour
+    nearest = distances.topk(min(count, len(x) - 1), largest=False).indices
+    equal = (predicted[nearest] == predicted[:, None]).double().mean()
+    chance = (predicted.bincount(minlength=logits.shape[1]).double() / len(x)).square().sum()
+    return torch.where(chance < 1, (equal - chance) / (1 - chance).clamp_min(1e-12), 0.0)
+
+
 def class_centres(features: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """The mean feature of each predicted class; for a class without samples, the sample farthest from all centres."""
     counts = predicted.bincount(minlength=classes)
