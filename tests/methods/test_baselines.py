@@ -101,7 +101,7 @@ def task() -> Task:
     return make_task(domain(x, y, name="source"), target, target_test=domain(moved + 0.8, y, name="test"))
 
 
-@pytest.mark.parametrize("name", ["mmd", "mcc", "co_da", "vmt_mcc"])
+@pytest.mark.parametrize("name", ["adabn", "mmd", "mcc", "co_da", "vmt_mcc"])
 def test_a_method_learns_and_dirt_t_can_follow(task: Task, name: str) -> None:
     base = methods.METHODS[name](optimiser=Adam(lr=3e-3), iterations=150)
     method = methods.dirt_t(base, mix=None, radius=0.3, interval=20, iterations=40).with_decay(0.9)

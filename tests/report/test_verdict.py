@@ -34,6 +34,14 @@ def test_the_verdict(tmp_path: Path, lower: float, mine: float, words: str, tone
     assert gain["low"] < gain["value"] < gain["high"]
 
 
+def test_it_says_what_re_normalising_alone_gives(tmp_path: Path) -> None:
+    fabricate(tmp_path / "runs" / "a", "source_only", 0.7, summary={"adabn": {"target_accuracy": 0.805}})
+    fabricate(tmp_path / "runs" / "b", "vmt", 0.9)
+    data = report(tmp_path / "r.html", tmp_path / "runs")[1]
+    for run in data["runs"]:
+        assert any("80.5" in sentence and "AdaBN" in sentence for sentence in run["verdict"]["sentences"])
+
+
 @pytest.mark.parametrize(
     ("accuracies", "parts"),
     [

@@ -39,6 +39,7 @@ ONE_PHASE: dict[str, tuple[Method, Objective]] = {
     "dann": (methods.dann(0.3), Objective(lambda_d=0.3)),
     "source only": (methods.source_only(), Objective(statistics="source")),
     "source only, target statistics": (methods.source_only(statistics="target"), Objective()),
+    "adabn": (methods.adabn(), Objective()),
     "target only": (methods.target_only(), Objective(labels="target")),
 }
 

@@ -7,6 +7,7 @@ from vmt._imports import lazy
 if TYPE_CHECKING:
     from vmt.methods.systems import (
         METHODS,
+        adabn,
         co_da,
         dann,
         dirt_t,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METHODS",
+    "adabn",
     "co_da",
     "dann",
     "dirt_t",

@@ -6,7 +6,7 @@ does not import it. The defaults are those of the functions in :mod:`vmt.methods
 
 from dataclasses import dataclass
 
-METHODS = ("source_only", "target_only", "mmd", "mcc", "dann", "vada", "co_da", "vmt", "vmt_mcc")
+METHODS = ("source_only", "target_only", "adabn", "mmd", "mcc", "dann", "vada", "co_da", "vmt", "vmt_mcc")
 DEFAULT_METHOD = "vmt"
 
 

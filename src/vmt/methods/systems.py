@@ -69,6 +69,18 @@ def target_only(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
     return one_phase("target_only", CLASSIFIER, (update,), iterations)
 
 
+def adabn(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+    """Training on the source's labels alone, with batch-norm statistics of the target.
+
+    L_y. Target batches update the running statistics and nothing else (``source_only(statistics="target")``).
+    :func:`vmt.evaluate.adabn.adabn` does the same to a network that is already trained.
+
+    >>> adabn().phases[0].updates[0].keep[0].input
+    Batch(stream='target', draw='')
+    """
+    return renamed(source_only(optimiser, statistics="target", iterations=iterations), "adabn")
+
+
 def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
     """Source labels, and the maximum mean discrepancy between source and target features.
 
@@ -296,7 +308,7 @@ def vmt_mcc(
     >>> vmt_mcc(lambda_t=0)
     <method vmt_mcc: 40,000 iterations of vmt_mcc>
     """
-    method = vmt(
+    base = vmt(
         lambda_d=lambda_d,
         lambda_s=lambda_s,
         lambda_t=lambda_t,
@@ -313,8 +325,7 @@ def vmt_mcc(
         optimiser=optimiser,
         iterations=iterations,
     )
-    (phase,) = method.phases
-    return replace(method, name="vmt_mcc", phases=(replace(phase, name="vmt_mcc"),))
+    return renamed(base, "vmt_mcc")
 
 
 def dirt_t(
@@ -454,6 +465,12 @@ def classifier_update(terms: tuple[Term, ...], optimiser: Adam, keep: tuple[View
 def one_phase(name: str, roles: dict[str, Role], updates: tuple[Update, ...], iterations: int) -> Method:
     """A method of one phase."""
     return Method(name, roles, (fitted(Phase(name, updates, iterations=iterations)),))
+
+
+def renamed(base: Method, name: str) -> Method:
+    """A method of one phase under another name."""
+    (phase,) = base.phases
+    return replace(base, name=name, phases=(replace(phase, name=name),))
 
 
 METHODS: dict[str, Callable[..., Method]] = {name: globals()[name] for name in NAMES}

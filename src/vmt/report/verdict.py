@@ -56,7 +56,10 @@ def verdict_on(
             f"Without adaptation it is {percent(base['value'])} ({percent(base['low'])} to {percent(base['high'])}): a "
             f"difference of {points(gain['value'])} points ({points(gain['low'])} to {points(gain['high'])})."
         )
+        sentences += renormalised_alone(gain["adabn"])
         sentences += share_of_the_way(run, gain, others)
+    elif run.kind == "lower":
+        sentences += renormalised_alone(adabn_of(run))
     head, tone = headline(run, status, accuracy, gain, signs)
     if accuracy is None:
         sentences += without_labels(signs)
@@ -115,10 +118,28 @@ def gain_of(run: RunRecord, others: Sequence[RunRecord]) -> dict[str, Any] | Non
     if mine is None or run.kind == "lower" or not lower:
         return None
     seed = run.spec.recipe.config.seed
-    base = accuracy_of(next((other for other in lower if other.spec.recipe.config.seed == seed), lower[0]))
+    bound = next((other for other in lower if other.spec.recipe.config.seed == seed), lower[0])
+    base = accuracy_of(bound)
     assert base is not None
     low, high = difference(mine["value"], mine["samples"], base["value"], base["samples"])
-    return {"base": base, "value": mine["value"] - base["value"], "low": low, "high": high}
+    return {"base": base, "value": mine["value"] - base["value"], "low": low, "high": high, "adabn": adabn_of(bound)}
+
+
+def adabn_of(run: RunRecord) -> float | None:
+    """The accuracy of a lower bound after AdaBN; None if it was not measured."""
+    measured = (run.summary or {}).get("adabn") or {}
+    accuracy: float | None = measured.get("target_accuracy")
+    return accuracy
+
+
+def renormalised_alone(accuracy: float | None) -> list[str]:
+    """What batch-norm statistics of the target give without adaptation of the weights."""
+    if accuracy is None:
+        return []
+    return [
+        f"Re-normalising alone gives {percent(accuracy)}: the same weights as without adaptation, and batch-norm "
+        "statistics of the target (AdaBN)."
+    ]
 
 
 def share_of_the_way(run: RunRecord, gain: Mapping[str, Any], others: Sequence[RunRecord]) -> list[str]:

@@ -69,6 +69,8 @@ def how_it_went(spec: RunSpec, task: Task, summary: dict[str, Any]) -> str:
     where = measured_on(spec, task)
     measured = {name: accuracy for name, accuracy in summary["phases"].items() if accuracy is not None}
     lines = [f"{name}: {accuracy:.2%} on {where}" for name, accuracy in measured.items()]
+    if (re_estimated := summary.get("adabn")) and re_estimated["target_accuracy"] is not None:
+        lines.append(f"the same weights, re-normalised (AdaBN): {re_estimated['target_accuracy']:.2%} on {where}")
     if summary["collapsed"]:
         lines.append(f"Warning: {summary['collapsed']}")
     if best := summary["best"]:

@@ -20,6 +20,7 @@ BOUNDS = {"source_only": "lower", "target_only": "upper"}
 NAMES = {
     "source_only": "source only",
     "target_only": "trained on target labels",
+    "adabn": "AdaBN",
     "mmd": "MMD",
     "mcc": "MCC",
     "dann": "DANN",

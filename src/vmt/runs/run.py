@@ -18,6 +18,9 @@ from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError, message_of_gpu_error
+from vmt.evaluate.accuracy import evaluate
+from vmt.evaluate.adabn import adabn
+from vmt.evaluate.probe import make_probe, subsample
 from vmt.figures import draw_curves
 from vmt.methods.nouns import Method
 from vmt.methods.systems import with_target_labels
@@ -44,7 +47,11 @@ from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.config import Config
 from vmt.train.log import LOG, require_tensorboard
-from vmt.train.loop import Outcome, interruptible, train
+from vmt.train.loop import Outcome, interruptible, target_to_evaluate, train
+
+LOWER_BOUND = "source_only"
+# Batch-norm statistics of this many target samples are hardly better with more.
+ADABN_SAMPLES = 5_000
 
 
 @dataclass(frozen=True)
@@ -162,6 +169,8 @@ def carry_out(
             raise
         summary = summarise(run, outcome, folder)
         about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
+        if run.method.name == LOWER_BOUND and outcome.finished:
+            summary["adabn"] = renormalised(run, outcome.network)
         if outcome.best is None:
             del about["best"]
         if run.result_is_best and config.keep_best and outcome.best is None and outcome.finished:
@@ -215,6 +224,18 @@ def _save_phase(run: Run, folder: Path, phase: str, network: Staged) -> None:
 def _model(run: Run, network: Staged, about: dict[str, Any]) -> Model:
     task = run.task
     return Model(network, run.net, task.preprocess, task.classes, about, task.source.features)
+
+
+def renormalised(run: Run, network: Staged) -> dict[str, Any] | None:
+    """What AdaBN alone makes of a trained network: the accuracy and the validators; None without batch norm."""
+    task = run.task.to(next(network.parameters()).device)
+    other = adabn(network, subsample(task.target, ADABN_SAMPLES), task.preprocess)
+    if other is None:
+        return None
+    target = evaluate(other, target_to_evaluate(task, run.config), task.preprocess)
+    probe = make_probe(task, run.config.validate_samples)
+    scores = {"validators": {}, "alarm": None} if probe is None else probe.validate(other, student=None)
+    return {"target_accuracy": target.accuracy, "validators": scores["validators"], "alarm": scores["alarm"]}
 
 
 def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]:

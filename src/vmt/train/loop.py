@@ -17,6 +17,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 
+from vmt.data.domains import Domain
 from vmt.data.task import Task
 from vmt.device import chosen_precision, cpu_threads, default_torch_settings, single_precision, torch_device
 from vmt.engine.engine import make_engine
@@ -155,8 +156,7 @@ class Training:
         self.log = Log(out, config.tensorboard)
         self.loop_state = LoopState()
         self.best = BestModel(config.keep_best)
-        target = task.target_test or subsample(task.target.without_labels(), UNLABELLED_SAMPLES)
-        self.target = subsample(target, config.evaluate_samples)
+        self.target = target_to_evaluate(task, config)
         self.source = task.source_test and subsample(task.source_test, config.evaluate_samples)
         self.probe = make_probe(task, config.validate_samples)
         domains = {"target": task.target, "source": task.source}
@@ -311,6 +311,12 @@ class Training:
             best=self.best.model(self.predictor),
             given_up=self.has_given_up and not self.is_finished,
         )
+
+
+def target_to_evaluate(task: Task, config: Config) -> Domain:
+    """The target samples that a run is evaluated on: the test samples or, without any, some that it is trained on."""
+    target = task.target_test or subsample(task.target.without_labels(), UNLABELLED_SAMPLES)
+    return subsample(target, config.evaluate_samples)
 
 
 def next_stop(done: int, begin: int, phase: Phase, config: Config) -> int:
