@@ -1,18 +1,26 @@
 """The exception for bad input, messages for errors that others raise, and small parts of messages."""
 
 import operator
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+# Characters that a terminal obeys instead of showing them: control characters other than tabs and line breaks, and
+# those that change the direction of the text around them.
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class InputError(ValueError):
     """Bad input from the user: a file, an argument or a value.
 
     The message is one sentence that names the offender and the remedy. The command line prints it alone, without
-    a traceback, and exits with code 2.
+    a traceback, and exits with code 2. Python prints it with the traceback, so control characters are escaped here.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 def message_of_os_error(error: OSError) -> str:
@@ -69,6 +77,15 @@ def perhaps(name: str, known: Iterable[str]) -> str:
 def shown(text: Path | str) -> str:
     """A file name that can be printed and saved: bytes that are not UTF-8 are escaped, so names stay distinct."""
     return str(text).encode("utf-8", "backslashreplace").decode()
+
+
+def printable(text: str) -> str:
+    """Text whose control characters are escaped as in JSON, so that a name from a file cannot command a terminal.
+
+    >>> print(printable("a name that clears the screen: \x1b[2J"))
+    a name that clears the screen: \\u001b[2J
+    """
+    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def few(names: list[str], most: int = 3) -> str:

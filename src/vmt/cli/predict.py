@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from vmt.cli.options import add_device, add_json, add_net
 from vmt.data.files.paths import FEW_UNREADABLE, PICTURE_SUFFIXES, UNREADABLE_SHARE
-from vmt.errors import InputError, few
+from vmt.errors import InputError, few, printable
 
 if TYPE_CHECKING:
     from vmt.data.files.stream import Item, SampleBatch, Unreadable
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from vmt.model import Model
 
 Row = tuple[str, int, str, list[float]]
+# What a spreadsheet takes for the start of a formula, also behind the separator of some countries.
+FORMULA = re.compile(r"(?:^|(?<=[;\n]))(?='*[=+\-@＝＋－＠])")
+NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 EXAMPLES = """examples:
   vmt predict runs/mine picture.png photo.jpg             classes and probabilities as CSV
   vmt predict runs/mine folder/ --out predictions.csv     every picture and NumPy file below a folder
@@ -150,12 +154,27 @@ class ReadCounts:
             print(f"{what}: {few(self.faults, FEW_UNREADABLE)}", file=sys.stderr)
 
 
+def cell(text: str) -> str:
+    """A name as a cell of a CSV file, which a terminal only shows and a spreadsheet does not run.
+
+    Control characters are escaped. What looks like a formula gets an apostrophe in front; if it already has one, it
+    gets another, so that removing one apostrophe restores every name.
+
+    >>> cell("cat"), cell("-1"), cell("=1+1"), cell("'=1+1")
+    ('cat', '-1', "'=1+1", "''=1+1")
+    """
+    text = printable(text).replace("\t", "\\u0009")
+    return text if NUMBER.fullmatch(text) else FORMULA.sub("'", text)
+
+
 def write_csv(file: TextIO, classes: Sequence[str]) -> Callable[[list[Row]], None]:
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["file", "index", "class", *(f"p({name})" for name in classes)])
+    writer.writerow(["file", "index", "class", *(cell(f"p({name})") for name in classes)])
 
     def write(rows: list[Row]) -> None:
-        writer.writerows([name, index, label, *(f"{p:.6f}" for p in row)] for name, index, label, row in rows)
+        writer.writerows(
+            [cell(name), index, cell(label), *(f"{p:.6f}" for p in row)] for name, index, label, row in rows
+        )
         file.flush()
 
     return write
@@ -166,7 +185,7 @@ def write_jsonl(file: TextIO, classes: Sequence[str]) -> Callable[[list[Row]], N
         for name, index, label, row in rows:
             probabilities = {label: round(p, 6) for label, p in zip(classes, row, strict=True)}
             record = {"file": name, "index": index, "class": label, "probabilities": probabilities}
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(printable(json.dumps(record, ensure_ascii=False)) + "\n")
         file.flush()
 
     return write
