@@ -37,10 +37,13 @@ from own_data_tasks import TASKS as OWN_DATA
 from validators_tasks import DESIGN, EQUAL, JUDGING, PAIR_TASKS, SEEDS, STRONGER
 
 from validators import read
-from vmt import InputError, methods
+from vmt import InputError
 from vmt.data.domains import domain
 from vmt.data.task import Task, make_task
-from vmt.evaluate.probe import make_probe, ranking_key
+from vmt.disk import write_atomically
+from vmt.evaluate.accuracy import evaluate
+from vmt.evaluate.adabn import adabn
+from vmt.evaluate.probe import Probe, make_probe, ranking_key
 from vmt.nets.networks import Staged
 from vmt.runs.folder import environment
 from vmt.runs.run import make_run
@@ -59,17 +62,18 @@ GROUPS: dict[str, tuple[str, ...]] = {
     REPORTING: tuple(name for name, task in OWN_DATA.items() if not task.needs_data and side(name) == REPORTING),
 }
 REFERENCE = "source_only"
-# Candidates, with the method of each and whether DIRT-T follows; a method that the package lacks is left out.
+# Candidates, with the method that is trained for each and whether DIRT-T follows. AdaBN re-normalises source only.
 CANDIDATES = {
     REFERENCE: (REFERENCE, False),
-    "adabn": ("adabn", False),
+    "adabn": (REFERENCE, False),
     "mcc": ("mcc", False),
     "vmt": ("vmt", False),
     "vmt+dirt_t": ("vmt", True),
     "vmt_mcc": ("vmt_mcc", False),
     "vmt_mcc+dirt_t": ("vmt_mcc", True),
 }
-KNOWN = tuple(name for name, (method, _) in CANDIDATES.items() if method in methods.METHODS)
+BEGIN, END = "<!-- choice: written by benchmarks/validators_choice.py -->", "<!-- end of choice -->"
+DESCRIPTIONS = {"design": "designing the score after DIRT-T", "judging": "judging it"}
 CLOSE, HARM = 2.0, 5.0
 AS_COMPUTED = ", as computed"
 # The row of vmt.validators.choose, which compares all candidates with source only.
@@ -83,7 +87,7 @@ class Trial:
 
     task: str
     seed: int
-    candidates: tuple[str, ...] = KNOWN
+    candidates: tuple[str, ...] = tuple(CANDIDATES)
     iterations: int | None = None
     """The length of each phase; None is the default for own data."""
     evidence: Path | None = None
@@ -101,11 +105,9 @@ class Trial:
 
 def task_of(problem: Problem, name: str) -> Task:
     """A problem as the library takes it."""
-    x = [part[:, None] if problem.is_pictures and part.ndim == 3 else part for part in (problem.xs, problem.xt)]
-    test = problem.xt_test[:, None] if problem.is_pictures and problem.xt_test.ndim == 3 else problem.xt_test
-    source = domain(x[0], problem.ys, name="source")
-    target_test = domain(test, problem.yt_test, name="target test")
-    return make_task(source, domain(x[1], name="target"), target_test=target_test, classes=problem.classes, name=name)
+    source, target = domain(problem.xs, problem.ys, name="source"), domain(problem.xt, name="target")
+    target_test = domain(problem.xt_test, problem.yt_test, name="target test")
+    return make_task(source, target, target_test=target_test, classes=problem.classes, name=name)
 
 
 def trained(task: Task, trial: Trial, method: str, dirt_t: bool) -> Iterator[tuple[str, dict[str, Any], Evidence]]:
@@ -152,6 +154,26 @@ def trained(task: Task, trial: Trial, method: str, dirt_t: bool) -> Iterator[tup
             "seconds": round(spent, 1),
         }
         yield name, about, evidence
+    if method == REFERENCE:
+        yield from renormalised(task, probe, outcome.network)
+
+
+def renormalised(task: Task, probe: Probe, network: Staged) -> Iterator[tuple[str, dict[str, Any], Evidence]]:
+    """AdaBN as a candidate, if the network has batch norms."""
+    started = time.perf_counter()
+    network_on_target = adabn(network, task.target, task.preprocess)
+    if network_on_target is None:
+        return
+    seconds = time.perf_counter() - started
+    assert task.target_test is not None
+    validated = probe.validate(network_on_target, None)
+    about = {
+        "accuracy": round(evaluate(network_on_target, task.target_test, task.preprocess).accuracy or 0.0, 4),
+        "alarm": validated["alarm"],
+        "scores": validated["validators"],
+        "seconds": round(seconds, 1),
+    }
+    yield "adabn", about, probe.evidence(network_on_target, None)
 
 
 def carry_out(trial: Trial) -> dict[str, Any]:
@@ -160,9 +182,10 @@ def carry_out(trial: Trial) -> dict[str, Any]:
     task = task_of(ALL_TASKS[trial.task].problem(trial.seed), trial.task)
     candidates: dict[str, dict[str, Any]] = {}
     outputs: dict[str, dict[str, torch.Tensor]] = {}
+    made = environment()
     if trial.file is not None and trial.file.exists():
         kept = torch.load(trial.file, weights_only=True)
-        candidates, outputs = kept["candidates"], kept["outputs"]
+        candidates, outputs, made = kept["candidates"], kept["outputs"], kept["made"]
     wanted = {CANDIDATES[name] for name in trial.candidates if name not in candidates}
     for method, dirt_t in sorted(wanted):
         if not dirt_t and (method, True) in wanted:
@@ -171,11 +194,15 @@ def carry_out(trial: Trial) -> dict[str, Any]:
             for name, about, evidence in trained(task, trial, method, dirt_t):
                 candidates[name] = about
                 outputs[name] = {f.name: t for f in fields(evidence) if (t := getattr(evidence, f.name)) is not None}
+            why = "the network has no batch norm"
         except InputError as error:  # a loss that is not finite
-            candidates[method] = {"accuracy": None, "alarm": str(error), "scores": {}, "seconds": 0.0}
+            why = str(error)
+        for name in trial.candidates:
+            if name not in candidates and CANDIDATES[name] in ((method, False), (method, dirt_t)):
+                candidates[name] = {"accuracy": None, "alarm": why, "scores": {}, "seconds": 0.0}
     if wanted and trial.file is not None:
         trial.file.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"candidates": candidates, "outputs": outputs}, trial.file)
+        torch.save({"candidates": candidates, "outputs": outputs, "made": made}, trial.file)
     if trial.rescore:
         for name, parts in outputs.items():
             candidates[name]["scores"] |= scores(Evidence(**parts))
@@ -186,7 +213,7 @@ def carry_out(trial: Trial) -> dict[str, Any]:
         chosen = choose(evidence, prior, refines={n: b for n in outputs if (b := begun_from(n)) in outputs})
         neighbours = {name: round(finding.neighbours, 4) for name, finding in chosen.findings.items()}
         record["choice"] = {"chosen": chosen.chosen, "reason": chosen.reason, "neighbours": neighbours}
-    return {**record, "made": environment()}
+    return {**record, "made": made}
 
 
 def begun_from(name: str) -> str | None:
@@ -325,12 +352,36 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def print_tables(records: Sequence[Mapping[str, Any]]) -> None:
-    """A table for each group of tasks that has records."""
+def study(records: Sequence[Mapping[str, Any]]) -> str:
+    """A table for each group of tasks that has records, with what was run above it."""
+    parts = []
     for group in ("design", "judging", CHOOSING, REPORTING):
-        if of_group := [record for record in records if record["task"] in GROUPS[group]]:
-            tasks = len({record["task"] for record in of_group})
-            print(f"\n{group}: {len(of_group)} trials on {tasks} tasks\n\n{table(of_group)}")
+        of_group = [record for record in records if record["task"] in GROUPS[group]]
+        for length in sorted({record["iterations"] for record in of_group}, key=lambda n: n or 0):
+            trials = [record for record in of_group if record["iterations"] == length]
+            made = sorted({(r["made"]["torch"], r["made"]["commit"] or "an export") for r in trials})
+            where = "; ".join(f"torch {torch}, commit {commit}" for torch, commit in made)
+            tasks, seeds = {record["task"] for record in trials}, sorted({record["seed"] for record in trials})
+            parts.append(
+                f"Tasks for {DESCRIPTIONS.get(group, group)}: {len(trials)} trials on {len(tasks)} tasks, seeds "
+                f"{', '.join(map(str, seeds))}, {'the default length' if length is None else f'{length} iterations'}, "
+                f"{sum(map(cost, trials)) / 60:.0f} minutes on one thread of a busy CPU ({where})."
+            )
+            parts.append(table(trials))
+    return "\n\n".join(parts)
+
+
+def cost(record: Mapping[str, Any]) -> float:
+    """Seconds of a trial; those of a candidate with DIRT-T include those of the candidate that it began from."""
+    candidates = record["candidates"]
+    return float(sum(c["seconds"] for name, c in candidates.items() if f"{name}+dirt_t" not in candidates))
+
+
+def write_study(records: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write the tables between their marks in a page."""
+    before, rest = path.read_text().split(BEGIN)
+    _, after = rest.split(END)
+    write_atomically(path, f"{before}{BEGIN}\n\n{study(records)}\n\n{END}{after}".encode())
 
 
 def tasks_named(names: Sequence[str]) -> list[str]:
@@ -345,13 +396,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=["pairs", "own-data"], metavar="TASK", help="tasks or groups")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), metavar="SEED", help="default: 0 1 2")
-    parser.add_argument("--candidates", nargs="+", default=list(KNOWN), choices=KNOWN, help="default: all")
+    parser.add_argument("--candidates", nargs="+", default=list(CANDIDATES), choices=CANDIDATES, help="default: all")
     parser.add_argument("--iterations", type=int, help="length of each phase (default: that for own data)")
     parser.add_argument("--jobs", type=int, default=1, help="trials at a time, one thread each (default: 1)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="file of the records")
     parser.add_argument("--evidence", type=Path, help="folder to keep the outputs of the candidates in")
     parser.add_argument("--rescore", action="store_true", help="score kept outputs again")
     parser.add_argument("--tables", action="store_true", help="only print the tables")
+    parser.add_argument("--docs", type=Path, help="a page to write the tables of all records to: docs/choosing.md")
     a = parser.parse_args()
     tasks = tasks_named(a.tasks)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -363,7 +415,9 @@ def main() -> None:
     if not a.tables:
         fill(a.out, trials, a.jobs)
     wanted = {trial.key for trial in trials}
-    print_tables([r for r in latest(a.out) if (r["task"], r["seed"], r["iterations"]) in wanted])
+    print("\n" + study([r for r in latest(a.out) if (r["task"], r["seed"], r["iterations"]) in wanted]))
+    if a.docs is not None:
+        write_study(latest(a.out), a.docs)
 
 
 if __name__ == "__main__":
