@@ -37,6 +37,8 @@ def adapt(
     net: str | Callable[..., nn.Module] | None = None,
     net_options: dict[str, Any] | None = None,
     classes: Sequence[str] | None = None,
+    impute: str | None = None,
+    standardise_per_domain: bool = False,
     iterations: int | None = None,
     dirt_t: bool = False,
     seed: int = 0,
@@ -74,6 +76,12 @@ def adapt(
         Further arguments for the network or its function.
     classes
         Names of the classes, in the order of their numbers. By default, labels that are names are sorted.
+    impute
+        ``"mean"`` or ``"median"`` replaces a missing value (NaN) of a vector by that of its feature in its domain. The
+        model keeps the values of the target, for predictions. Without it, missing values are refused.
+    standardise_per_domain
+        Whether to standardise vectors in each domain by itself, instead of over both domains together. The units of the
+        domains may then differ. The model standardises what it predicts on as it did the target.
     iterations
         Length of the method's first phase.
     dirt_t
@@ -113,10 +121,11 @@ def adapt(
     config, asked = split_settings(settings)
     check_arguments(method, out, resume, asked, dirt_t)
     data = data_of(source, target, target_test, target_labels, target_label_weight)
+    data = dataclasses.replace(data, impute=impute, standardise_per_domain=standardise_per_domain or None)
     if data.in_files:
         task = load_data(data)
     else:
-        task = task_of(source, target, target_test, target_labels, classes)
+        task = task_of(source, target, target_test, target_labels, classes, impute, standardise_per_domain)
     run = make_run(
         task,
         method,
@@ -165,29 +174,53 @@ def data_of(source: Any, target: Any, target_test: Any, target_labels: Any, targ
 
 
 @default_torch_settings()
-def task_of(source: Any, target: Any, target_test: Any, target_labels: Any, classes: Sequence[str] | None) -> Task:
+def task_of(
+    source: Any,
+    target: Any,
+    target_test: Any,
+    target_labels: Any,
+    classes: Sequence[str] | None,
+    impute: str | None = None,
+    standardise_per_domain: bool = False,
+) -> Task:
     """The task of both domains, with the columns and the classes of the source."""
     check_source(source)
     classes = classes_in(labels_of(source)) if classes is None else classes
-    labelled = as_domain(source, "the source", classes=classes)
-    unlabelled = as_domain(target, "the target", labelled.features, classes)
+    missing = impute is not None
+    labelled = as_domain(source, "the source", classes=classes, missing=missing)
+    unlabelled = as_domain(target, "the target", labelled.features, classes, missing)
     check_digits(samples_of(source), samples_of(target), labelled.features)
     test = known = None
     if target_test is not None:
-        test = as_domain(target_test, "the target test set", labelled.features, classes)
+        test = as_domain(target_test, "the target test set", labelled.features, classes, missing)
     if target_labels is not None:
         known = labelled_part(unlabelled, encode_labels(target_labels, classes, "the target", partly=True))
-    return make_task(labelled, unlabelled, target_test=test, target_labelled=known, classes=classes)
+    return make_task(
+        labelled,
+        unlabelled,
+        target_test=test,
+        target_labelled=known,
+        classes=classes,
+        impute=impute,
+        standardise_per_domain=standardise_per_domain,
+    )
 
 
-def as_domain(samples: Any, name: str, features: Sequence[str] = (), classes: Sequence[str] | None = None) -> Domain:
+def as_domain(
+    samples: Any,
+    name: str,
+    features: Sequence[str] = (),
+    classes: Sequence[str] | None = None,
+    missing: bool = False,
+) -> Domain:
     """Samples, or samples and labels, as a domain; the columns of a data frame in the order of the source."""
     if isinstance(samples, Domain):
         return samples
     if isinstance(samples, tuple) and len(samples) != 2:
         raise InputError(f"{name} is a tuple of {len(samples)}: pass (samples, labels).")
     y = encode_labels(labels_of(samples), classes, name)
-    return domain(reorder_columns(samples_of(samples), features, name, "the source"), y, name=name)
+    x = reorder_columns(samples_of(samples), features, name, "the source")
+    return domain(x, y, name=name, missing=missing)
 
 
 def check_source(source: Any) -> None:

@@ -56,6 +56,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     keep_best, evaluate_every
         A validator such as ``"ami_source"``, to keep the best model by it instead of the last, and the iterations
         between evaluations (None: at least six in a phase). For this, a tenth of the source is not trained on.
+    impute, standardise_per_domain
+        ``"mean"`` or ``"median"``, to replace missing values (NaN) by those of their feature in their domain; and
+        whether to standardise vectors in each domain by itself. Predictions use the values of the target.
     net, net_options
         ``"auto"`` (an MLP for vectors, a CNN for images: the paper's small one on a GPU, a thin one on a CPU), a name
         that ``vmt train --net`` takes, or a function that builds a network, from ``classes`` and ``shape`` if it has
@@ -105,6 +108,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         dirt_t_iterations: int | None = None,
         keep_best: str | None = None,
         evaluate_every: int | None = None,
+        impute: str | None = None,
+        standardise_per_domain: bool = False,
         net: str | Callable[..., torch.nn.Module] = "auto",
         net_options: dict[str, Any] | None = None,
         device: str = "auto",
@@ -127,6 +132,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.dirt_t_iterations = dirt_t_iterations
         self.keep_best = keep_best
         self.evaluate_every = evaluate_every
+        self.impute = impute
+        self.standardise_per_domain = standardise_per_domain
         self.net = net
         self.net_options = net_options
         self.device = device
@@ -205,8 +212,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         features = () if self._reads_images else tuple(getattr(self, "feature_names_in_", ()))
         with default_torch_settings():
             check_digits(source, target, features)
-            labelled = domain(source, labels, name="the source", features=features)
-            unlabelled = domain(target, name="the target", features=features)
+            missing = self.impute is not None
+            labelled = domain(source, labels, name="the source", features=features, missing=missing)
+            unlabelled = domain(target, name="the target", features=features, missing=missing)
             # Only keep_best needs held-out samples. Otherwise small data sets keep all of their labels for training.
             task = make_task(
                 labelled,
@@ -214,6 +222,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 source_test=None if self.keep_best else labelled,
                 target_labelled=None if known is None else labelled_part(unlabelled, known),
                 classes=[str(label) for label in self.classes_],
+                impute=self.impute,
+                standardise_per_domain=self.standardise_per_domain,
             )
         run = make_run(
             task,
@@ -267,7 +277,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if reset:
             self._reads_images = getattr(X, "ndim", 2) in (3, 4)
         if not self._reads_images:
-            vectors: NDArray[Any] = validate_data(self, X, reset=reset)
+            # A classifier that was pickled by an earlier version has no attribute impute.
+            finite: Any = True if getattr(self, "impute", None) is None else "allow-nan"
+            vectors: NDArray[Any] = validate_data(self, X, reset=reset, ensure_all_finite=finite)
             return vectors
         images: NDArray[Any] = check_array(X, allow_nd=True)
         if images.ndim == 2:
@@ -275,6 +287,11 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if reset:
             self.n_features_in_ = int(np.prod(images.shape[1:]))
         return images
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = getattr(self, "impute", None) is not None
+        return tags
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the model on the CPU, so that the pickle opens on a machine without a GPU."""

@@ -40,6 +40,7 @@ EXPORT_FORMAT, EXPORT_VERSION = "vmt-export", 1
 EXTRA = "vmt.json"
 INPUT, OUTPUT = "samples", "probabilities"
 TOLERANCE = 1e-4
+SHARE_MISSING = 0.1  # of random samples for a model that fills in missing values
 # The axes whose size is free, in order.
 AXES = ("batch", "height", "width")
 MISSING = "ONNX files need the package {}: pip install 'vmt[export]'."
@@ -105,16 +106,21 @@ class Deployed(nn.Module):
 
     scale: Tensor
     shift: Tensor
+    fill: Tensor
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.network, self.size = model.network, model.preprocess.size
+        self.imputes = model.preprocess.fill is not None
+        self.register_buffer("fill", torch.tensor(model.preprocess.fill or (0.0,)))
         per_value = (-1,) if self.size is None else (-1, 1, 1)
         for name in ("scale", "shift"):
             self.register_buffer(name, torch.tensor(getattr(model.preprocess, name)).view(per_value))
 
     def forward(self, samples: Tensor) -> Tensor:
         x = samples.to(torch.float32)
+        if self.imputes:
+            x = torch.where(x.isnan(), self.fill, x)
         if self.size is not None:
             # Contiguous as in training, for a network that flattens with view. Antialiasing does not change how images
             # are enlarged, so one formula serves every size.
@@ -211,7 +217,8 @@ def header_of(model: Model) -> dict[str, str]:
 def input_of(preprocess: Preprocess) -> dict[str, Any]:
     """A description of the input."""
     if preprocess.size is None:
-        return {"name": INPUT, "layout": "NF", "dtype": "float32", "features": preprocess.channels}
+        described = {"name": INPUT, "layout": "NF", "dtype": "float32", "features": preprocess.channels}
+        return described | ({} if preprocess.fill is None else {"missing": "NaN"})
     values = preprocess.values
     return {
         "name": INPUT,
@@ -253,6 +260,8 @@ def random_samples(preprocess: Preprocess) -> NDArray[Any]:
     if preprocess.size is None:
         standard = random.standard_normal((count, preprocess.channels))
         vectors: NDArray[Any] = (standard - np.array(preprocess.shift)) / np.array(preprocess.scale)
+        if preprocess.fill is not None:
+            vectors[random.random(vectors.shape) < SHARE_MISSING] = np.nan
         return vectors.astype(np.float32)
     shape, values = (count, *preprocess.size, preprocess.channels), preprocess.values
     if values is BYTES:
@@ -300,7 +309,8 @@ class Exported:
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """The probability of each class for each sample: (N, classes)."""
-        stored = self.stored(domain(reorder_columns(x, self.features, "the input", "the file"), name="the input").x)
+        x = reorder_columns(x, self.features, "the input", "the file")
+        stored = self.stored(domain(x, name="the input", missing=self.preprocess.fill is not None).x)
         return np.concatenate([self.run(stored[i : i + BATCH]) for i in range(0, len(stored), BATCH)])
 
     def predict(self, x: Any) -> NDArray[np.int64]:

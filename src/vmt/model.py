@@ -93,7 +93,8 @@ class Model:
 
     def _samples(self, x: Any, y: Any) -> Domain:
         y = encode_labels(y, self.classes, "the input")
-        samples = domain(reorder_columns(x, self.features, "the input", "the model"), y, name="the input")
+        x = reorder_columns(x, self.features, "the input", "the model")
+        samples = domain(x, y, name="the input", missing=self.preprocess.fill is not None)
         if samples.is_images != (self.preprocess.size is not None):
             kinds = ("vectors", "images") if self.preprocess.size is None else ("images", "vectors")
             raise InputError(

@@ -62,7 +62,8 @@ def test_grey_and_colour_and_bytes_and_byte_floats_go_together():
     [
         (None, None, None, "drawings has no labels"),
         ([1] * 6, None, 2, "only samples of class 1"),
-        ([1, 2, 3, 1, 2, 3], None, None, "none is 0"),
+        ([1, 2, 3, 1, 2, 3], None, None, "numbers from 1"),
+        ([0, 2, 3, 0, 2, 3], None, None, "none is 1"),
         (LABELS, None, 2, "drawings has the label 2"),
         (LABELS, [0, 1, 2, 3, 0, 0], None, "photos has the label 3"),
     ],

@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_data(group: argparse._ArgumentGroup) -> None:
     unlike_others = ("image_size", "channels", "use_target_labels")
     places = {"data": "DIR", "source": "PATH", "target": "PATH", "target_test": "PATH", "label": "COLUMN"}
+    places["impute"] = "mean|median"
     add_fields(group, DataSpec, skip=("task", *unlike_others), **places)
     texts = field_helps(DataSpec)
     group.add_argument("--image-size", metavar="N", type=int, nargs="+", help=texts["image_size"])

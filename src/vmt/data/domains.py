@@ -31,7 +31,7 @@ class Domain:
     (16, 4, [2, 2])
     """
 
-    x: Tensor  # (N, C, H, W) images, uint8 or float32; or (N, F) float32 vectors
+    x: Tensor  # (N, C, H, W) images, uint8 or float32; or (N, F) float32 vectors, NaN where a value is missing
     y: Tensor | None  # (N,) int64 labels
     name: str
     features: tuple[str, ...] = ()  # names of the columns of vectors; empty if they have no names
@@ -89,12 +89,13 @@ MIN_SIDE = max(CHANNELS) + 1
 UNKNOWN_LABELS = ("-1", "-1.0", "nan", "None", "")
 
 
-def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = ()) -> Domain:
+def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = (), missing: bool = False) -> Domain:
     """Make a :class:`Domain` from arrays, tensors, nested lists or a data frame.
 
     `x` is a batch of images (N, H, W), (N, H, W, C) or (N, C, H, W), or of vectors (N, F); `y` holds one class number
-    per sample. A data frame keeps the names of its columns. The domain shares memory with `x` if nothing has to be
-    converted.
+    per sample. A data frame keeps the names of its columns. NaN is refused, unless `missing` says that it stands for
+    a missing value of a vector, which ``make_task(impute=…)`` fills in. The domain shares memory with `x` if nothing
+    has to be converted.
 
     >>> photographs = domain(np.zeros((8, 32, 32, 3), np.uint8), np.arange(8) % 2, name="photographs")
     >>> tuple(photographs.x.shape), photographs.is_images
@@ -103,7 +104,7 @@ def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = ()) 
     features = features or column_names(x)
     if column_names(x):
         x = frame_values(x, name)
-    samples = _samples(_tensor(x, f"x of {name}"), name, features)
+    samples = _samples(_tensor(x, f"x of {name}"), name, features, missing)
     if y is None:
         return Domain(samples, None, name, features)
     remedy = "number the classes from 0, as np.unique(y, return_inverse=True) does, and pass their names as classes="
@@ -127,7 +128,11 @@ def labelled_part(samples: Domain, labels: Any) -> Domain:
     if not len(known):
         raise InputError(f"no label of {samples.name} is known: give some labels, or leave out the argument.")
     return domain(
-        samples.x[known], numbers[known], name=f"the labelled part of {samples.name}", features=samples.features
+        samples.x[known],
+        numbers[known],
+        name=f"the labelled part of {samples.name}",
+        features=samples.features,
+        missing=True,
     )
 
 
@@ -226,7 +231,7 @@ def _refuse_containers(values: Any, what: str) -> None:
         raise InputError(f"{what} has masked values: fill them in, or leave out their samples.")
 
 
-def _samples(x: Tensor, name: str, features: tuple[str, ...]) -> Tensor:
+def _samples(x: Tensor, name: str, features: tuple[str, ...], missing: bool) -> Tensor:
     if x.is_complex():
         raise InputError(f"x of {name} is complex: pass real numbers.")
     if x.numel() == 0:
@@ -234,13 +239,15 @@ def _samples(x: Tensor, name: str, features: tuple[str, ...]) -> Tensor:
     stored = x.to(torch.float32) if x.ndim == 2 else _image_values(_channels_first(x, name), name)
     # The extremes take one pass and no mask in memory, and show NaN and infinities alike.
     if stored.is_floating_point() and not all(torch.isfinite(extreme) for extreme in stored.aminmax()):
-        _refuse_values(x, stored, name, features)
+        bad = stored.isinf() if missing and stored.ndim == 2 else ~stored.isfinite()
+        if bad.any():
+            _refuse_values(x, stored, bad, name, features)
     return stored.contiguous()
 
 
-def _refuse_values(x: Tensor, stored: Tensor, name: str, features: tuple[str, ...]) -> NoReturn:
+def _refuse_values(x: Tensor, stored: Tensor, bad: Tensor, name: str, features: tuple[str, ...]) -> NoReturn:
     """Name the first value that is not finite, or too large for float32."""
-    place = torch.nonzero(~stored.isfinite())[0].tolist()
+    place = torch.nonzero(bad)[0].tolist()
     where = f"sample {place[0]}"
     if stored.ndim == 2:
         where += f", column {features[place[1]]!r}" if features else f", feature {place[1]}"
@@ -249,7 +256,11 @@ def _refuse_values(x: Tensor, stored: Tensor, name: str, features: tuple[str, ..
         raise InputError(
             f"x of {name} has {value:g} ({where}), which is too large for 32 bits: use another unit or logarithms."
         )
-    raise InputError(f"x of {name} contains NaN or infinite values (first: {where}): remove or replace them.")
+    what = "a missing value (NaN)" if stored[tuple(place)].isnan() else "an infinite value"
+    remedy = "remove or replace it"
+    if stored.ndim == 2 and stored[tuple(place)].isnan():
+        remedy = "fill it in, leave it out, or let vmt fill in missing values with impute='mean' or 'median'"
+    raise InputError(f"x of {name} contains {what} (first: {where}): {remedy}.")
 
 
 def _channels_first(x: Tensor, name: str) -> Tensor:

@@ -1,7 +1,10 @@
-"""The map from stored values to what the network sees: images to [-1, 1], vectors to zero mean and unit variance."""
+"""The map from stored values to what the network sees: images to [-1, 1], vectors to zero mean and unit variance.
+
+Missing values of vectors are filled in first, with the mean or the median of their feature in their domain.
+"""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -12,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.domains import Domain
-from vmt.errors import InputError
+from vmt.errors import InputError, perhaps
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ RESIZED_AT_ONCE = 4096  # images; a domain is resized in slices so that only the
 VALUES_AT_ONCE = 2**19  # values of a slice in moments(), few enough for a processor's cache
 SMALLEST_STD = 1e-37  # the inverse of a smaller standard deviation overflows float32
 CONSTANT = 1e-12  # a standard deviation below this fraction of the mean is rounding error on a constant
+IMPUTERS = ("mean", "median")  # what may replace the missing values of a feature
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Preprocess:
     size: tuple[int, int] | None  # (H, W) that the network sees, None for vectors
     scale: tuple[float, ...]  # one value, or one per feature
     shift: tuple[float, ...]
+    fill: tuple[float, ...] | None = None  # what replaces NaN in each feature; None if there were no missing values
 
     @property
     def values(self) -> ValueRange:
@@ -72,7 +77,13 @@ class Preprocess:
         return x
 
     def fit(self, x: Tensor) -> Tensor:
-        """Resize images to the network's size, in float32 and without scaling; other samples are returned unchanged."""
+        """Resize images to the network's size, in float32 and without scaling, and fill in missing values of vectors.
+
+        Samples that need neither are returned unchanged.
+        """
+        if self.fill is not None:
+            self._check_shape(x)
+            return fill_missing(x, self.fill)
         if self.size is None or tuple(x.shape[2:]) == self.size:
             return x
         shrinks = self.size[0] < x.shape[2] or self.size[1] < x.shape[3]
@@ -90,12 +101,13 @@ class Preprocess:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Preprocess":
         try:
-            size = values["size"]
+            size, fill = values["size"], values.get("fill")  # models of earlier versions have no fill
             return cls(
                 channels=int(values["channels"]),
                 size=None if size is None else (int(size[0]), int(size[1])),
                 scale=tuple(float(v) for v in values["scale"]),
                 shift=tuple(float(v) for v in values["shift"]),
+                fill=None if fill is None else tuple(float(v) for v in fill),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InputError(
@@ -126,6 +138,42 @@ def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=device)
 
 
+def check_imputer(impute: str) -> None:
+    """Refuse a name that is not one of :data:`IMPUTERS`."""
+    if impute not in IMPUTERS:
+        raise InputError(f"impute is {impute!r}{perhaps(str(impute), IMPUTERS)}: choose {' or '.join(IMPUTERS)}.")
+
+
+def fill_values(samples: Domain, impute: str) -> Tensor:
+    """(F): the mean or the median of the known values of each feature, NaN for a feature without any."""
+    check_imputer(impute)
+    if samples.is_images:
+        raise InputError(f"impute is for vectors, but {samples.name} holds images: leave it out.")
+    if impute == "mean":
+        return samples.x.nanmean(0, dtype=torch.float64).cpu()
+    known = (column[~np.isnan(column)] for column in samples.x.cpu().numpy().T)
+    return torch.tensor([np.median(column) if len(column) else np.nan for column in known], dtype=torch.float64)
+
+
+def fill_missing(x: Tensor, values: tuple[float, ...]) -> Tensor:
+    """Vectors (N, F) with a value for each feature in place of NaN; vectors without NaN are returned unchanged."""
+    missing = x.isnan()
+    return torch.where(missing, _constant(values, x.device), x) if bool(missing.any()) else x
+
+
+def in_units_of(source: Domain, preprocess: Preprocess, target: Preprocess) -> Domain:
+    """Samples for which ``target`` gives what ``preprocess`` gives for the samples as they are.
+
+    So one map serves both domains in training and at prediction, even if each domain is standardised by itself.
+    """
+
+    def column(values: tuple[float, ...]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=source.x.device)
+
+    standard = source.x.double() * column(preprocess.scale) + column(preprocess.shift)
+    return replace(source, x=((standard - column(target.shift)) / column(target.scale)).to(torch.float32))
+
+
 def preprocess_for(source: Domain, target: Domain, size: tuple[int, int] | None = None) -> Preprocess:
     """The one map for both domains: images to [-1, 1], vectors to zero mean and unit variance.
 
@@ -133,7 +181,7 @@ def preprocess_for(source: Domain, target: Domain, size: tuple[int, int] | None 
     domains' sizes.
     """
     if not source.is_images:
-        return _standardise(source, target)
+        return standardise(source, target)
     values = value_range(target)
     # The larger area, so that one of the two domains is never resampled.
     height, width = size or max((d.x.shape[2:] for d in (target, source)), key=lambda side: side[0] * side[1])
@@ -145,8 +193,9 @@ def preprocess_for(source: Domain, target: Domain, size: tuple[int, int] | None 
     )
 
 
-def _standardise(source: Domain, target: Domain) -> Preprocess:
-    mean, std = moments(source.x, target.x)
+def standardise(*parts: Domain) -> Preprocess:
+    """The map to zero mean and unit variance over all vectors of some domains together."""
+    mean, std = moments(*(part.x for part in parts))
     # Dividing by the rounding error of a constant feature would amplify noise.
     constant = (std <= CONSTANT * mean.abs()) | (std < SMALLEST_STD)
     scale = torch.where(constant, 1.0, 1 / std)

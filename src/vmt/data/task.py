@@ -20,8 +20,12 @@ from vmt.data.preprocess import (
     UNIT,
     Preprocess,
     extremes,
+    fill_missing,
+    fill_values,
+    in_units_of,
     moments,
     preprocess_for,
+    standardise,
     value_range,
 )
 from vmt.errors import InputError
@@ -64,13 +68,20 @@ def make_task(
     classes: Sequence[str] | int | None = None,
     name: str = "own data",
     size: tuple[int, int] | None = None,
+    impute: str | None = None,
+    standardise_per_domain: bool = False,
 ) -> Task:
-    """Check that the domains belong together, and resize their images to one size.
+    """Check that the domains belong together, resize their images to one size, and fill in missing values of vectors.
 
     Without `source_test`, a tenth of the source is held out. `classes` are the names of the classes or their number; by
     default, the classes are counted in the source labels. Images are resized to `size`, by default the larger of the
     two domains' sizes. `target_labelled` are target samples whose labels may be trained on
     (:func:`vmt.methods.with_target_labels`).
+
+    `impute` is ``"mean"`` or ``"median"``: a missing value (NaN) becomes that of its feature in its domain. Without it,
+    missing values are refused. Vectors are standardised over both domains together or, with `standardise_per_domain`,
+    in each domain by itself; the domains may then have different units. At prediction, the values of the target are
+    used for both.
 
     >>> source = Domain(torch.randn(40, 3), torch.arange(40) % 2, "source")
     >>> task = make_task(source, Domain(torch.randn(30, 3), None, "target"), classes=["no", "yes"])
@@ -78,7 +89,13 @@ def make_task(
     (36, 4, ('no', 'yes'))
     """
     names = _class_names(classes)
-    count = check_pair(source, target, len(names) or None)
+    if standardise_per_domain and source.is_images:
+        raise InputError(f"standardise_per_domain is for vectors, but {source.name} holds images: leave it out.")
+    for part in (source, target, source_test, target_test, target_labelled):
+        if impute is None and part is not None:
+            _refuse_missing(part)
+    # Each domain may have its own unit, if it is standardised by itself.
+    count = check_pair(source, target, len(names) or None, compare_spreads=not standardise_per_domain)
     for part, whole in ((source_test, source), (target_test, target), (target_labelled, target)):
         if part is not None:
             check_held_out(part, whole, count)
@@ -86,7 +103,17 @@ def make_task(
         source, held_out = source.split(HELD_OUT_FRACTION, HELD_OUT_SEED)
         source_test = replace(held_out, name=f"{source.name} held out")
     # From the training parts alone: held-out samples must not influence what the network sees.
-    preprocess = preprocess_for(source, target, size)
+    fill = None
+    if impute is not None:
+        source, source_test, fill = _imputed(source, source_test, target, impute)
+        target = replace(target, x=fill_missing(target.x, fill))
+        check_pair(source, target, count, compare_spreads=not standardise_per_domain)  # now for all values
+    if standardise_per_domain:
+        preprocess = standardise(target)
+        source, source_test = (in_units_of(part, standardise(source), preprocess) for part in (source, source_test))
+    else:
+        preprocess = preprocess_for(source, target, size)
+    preprocess = replace(preprocess, fill=fill)
     return Task(
         name=name,
         source=_fit(source, preprocess),
@@ -97,6 +124,34 @@ def make_task(
         preprocess=preprocess,
         target_labelled=None if target_labelled is None else _fit(target_labelled, preprocess),
     )
+
+
+def _imputed(
+    source: Domain, source_test: Domain, target: Domain, impute: str
+) -> tuple[Domain, Domain, tuple[float, ...]]:
+    """The source and its held-out part without missing values, and the values that replace those of the target."""
+    own, others = fill_values(source, impute), fill_values(target, impute)
+    if empty := torch.nonzero(own.isnan()).flatten().tolist():
+        raise InputError(f"{_feature(source, empty[0])} has no value at all in {source.name}: leave it out.")
+    # A feature that the target never has is filled in with the value of the source.
+    fill = tuple(torch.where(others.isnan(), own, others).tolist())
+    parts = [replace(part, x=fill_missing(part.x, tuple(own.tolist()))) for part in (source, source_test)]
+    return parts[0], parts[1], fill
+
+
+def _refuse_missing(samples: Domain) -> None:
+    if samples.is_images or not bool(samples.x.aminmax().max.isnan()):
+        return
+    missing = samples.x.isnan()
+    row, column = torch.nonzero(missing)[0].tolist()
+    raise InputError(
+        f"{samples.name} has {int(missing.sum())} missing values (first: sample {row}, "
+        f"{_feature(samples, column)}): fill them in, or let vmt do that with impute='mean' or 'median'."
+    )
+
+
+def _feature(samples: Domain, place: int) -> str:
+    return f"the column {samples.features[place]!r}" if samples.features else f"feature {place}"
 
 
 def _fit(samples: Domain, preprocess: Preprocess) -> Domain:
@@ -125,15 +180,17 @@ REMEDIES = {
 }
 
 
-def check_pair(source: Domain, target: Domain, classes: int | None = None) -> int:
+def check_pair(source: Domain, target: Domain, classes: int | None = None, *, compare_spreads: bool = True) -> int:
     """Refuse domains that do not belong together; return the number of classes.
+
+    Without `compare_spreads`, the features of vectors may have different units in the two domains.
 
     >>> bright = Domain(torch.rand(8, 1, 6, 6), torch.arange(8) % 2, "scans")
     >>> check_pair(bright, Domain(torch.rand(8, 1, 6, 6) * 255, None, "photographs"))
     Traceback (most recent call last):
     vmt.errors.InputError: scans is in 0–1 and photographs in 0–255: divide photographs by 255 in floating point, ...
     """
-    _check_samples(source, target)
+    _check_samples(source, target, compare_spreads)
     if len(target) < 2:
         raise InputError(
             f"{target.name} has 1 sample: give it two or more, because the samples of a batch must differ."
@@ -153,12 +210,15 @@ def check_held_out(part: Domain, whole: Domain, classes: int) -> None:
     _check_label_range(part, part.y, classes)
 
 
-def _check_samples(first: Domain, second: Domain) -> None:
+def _check_samples(first: Domain, second: Domain, compare_spreads: bool = True) -> None:
     _check_shapes(first, second)
     if first.is_images:
         _check_ranges(first, second)
-    else:
+    elif compare_spreads:
         _check_spreads(first, second)
+    else:
+        for samples in (first, second):
+            extremes(samples)
 
 
 def _check_shapes(first: Domain, second: Domain) -> None:
@@ -205,7 +265,8 @@ def _check_spreads(first: Domain, second: Domain) -> None:
         wide, narrow = (first, second) if ratio > 1 else (second, first)
         raise InputError(
             f"the features of {wide.name} spread {max(ratio, 1 / ratio):.3g} times as wide as those of "
-            f"{narrow.name}: bring both to the same unit (0–255 against 0–1 is the usual cause)."
+            f"{narrow.name}: bring both to the same unit (0–255 against 0–1 is the usual cause), or standardise each "
+            "domain by itself (--standardise-per-domain)."
         )
 
 
@@ -217,6 +278,11 @@ def _check_classes(source: Domain, target: Domain, classes: int | None) -> int:
         classes = int(source.y.max()) + 1
         if 1 < len(present) < classes:
             absent = next(k for k in range(classes) if k not in present)
+            if present == set(range(1, classes)):
+                raise InputError(
+                    f"the labels of {source.name} are numbers from 1: subtract 1, because class numbers begin at 0, or "
+                    "pass the labels as names, y.astype(str)."
+                )
             raise InputError(
                 f"the labels of {source.name} reach {classes - 1}, but none is {absent}: number the classes from 0 "
                 "without gaps (or, from Python, pass the names of all classes as classes=)."

@@ -36,6 +36,10 @@ class DataSpec:
     """1 reads pictures in grey, 3 in colour."""
     use_target_labels: float | None = None
     """Weight of the cross-entropy on known target labels; None leaves those labels unseen."""
+    impute: str | None = None
+    """Fill in missing values of vectors with the mean or the median of their feature in their domain."""
+    standardise_per_domain: bool | None = None
+    """Standardise vectors in each domain by itself instead of over both together; the target's values predict."""
 
     @property
     def name(self) -> str:
@@ -57,9 +61,22 @@ class DataSpec:
             raise InputError(f"name a task ({', '.join(TASKS)}), or give your own data with --source and --target.")
         if self.task is not None and (self.source or self.target):
             raise InputError(f"the task {self.task} has its own data: leave out --source and --target, or the task.")
-        for name in ("target_test", "label", "image_size", "channels", "use_target_labels"):
+        for name in (
+            "target_test",
+            "label",
+            "image_size",
+            "channels",
+            "use_target_labels",
+            "impute",
+            "standardise_per_domain",
+        ):
             if self.task is not None and getattr(self, name) is not None:
                 raise InputError(f"--{name.replace('_', '-')} is for your own data: leave it out for {self.task}.")
+
+        if self.impute is not None:
+            from vmt.data.preprocess import check_imputer
+
+            check_imputer(self.impute)
 
     def moved(self, places: "DataSpec") -> "DataSpec":
         """The same data at the places that ``places`` names; what it leaves out stays."""
@@ -96,7 +113,15 @@ def load_data(data: DataSpec, notify: Callable[[str], None] = silent, cache: boo
 
     _check_paths(data)
     how = ReadOptions(_height_and_width(data.image_size), data.channels, data.label, cache, strict=True)
-    task, notes = own_task(data.source, data.target, data.target_test, how, data.use_target_labels is not None)
+    task, notes = own_task(
+        data.source,
+        data.target,
+        data.target_test,
+        how,
+        data.use_target_labels is not None,
+        data.impute,
+        bool(data.standardise_per_domain),
+    )
     for note in notes:
         notify(note)
     return task

@@ -15,7 +15,7 @@ from vmt.data.files.numpy_files import read_npy, read_npz
 from vmt.data.files.paths import INPUT_FORMATS, TABLE_SUFFIXES, existing_file, file_suffix
 from vmt.data.files.pictures import PictureHeaders, Size, read_headers, read_pictures
 from vmt.data.files.stream import to_value_range
-from vmt.data.files.tables import LABEL, read_csv, read_parquet
+from vmt.data.files.tables import LABEL, TableOptions, read_csv, read_parquet
 from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task, check_digits, make_task
 from vmt.errors import InputError, few, shown
@@ -36,6 +36,7 @@ class ReadOptions:
     cache: bool = True
     progress: bool = True
     strict: bool = False  # refuse an image size or channels that would have no effect
+    missing: bool = False  # read missing values of vectors as NaN, instead of refusing them
 
     def __post_init__(self) -> None:
         if self.image_size is not None and (len(self.image_size) != 2 or min(self.image_size) < MIN_SIDE):
@@ -65,6 +66,8 @@ def read_own(
     channels: int | None = None,
     features: Sequence[str] | None = None,
     label: str | None = None,
+    missing: bool = False,
+    needs_labels: bool = False,
     cache: bool = True,
     progress: bool = False,
 ) -> Own:
@@ -73,6 +76,10 @@ def read_own(
 
     `like=source` reads a target so that it agrees with its source in the `classes`, in the `image_size` and `channels`
     of pictures, and in the `features` of tables. Each of these can also be given by itself.
+
+    `label` is the column of a table that holds the classes, by default "label"; without it, the table has no labels,
+    unless `needs_labels` refuses that. `missing=True` reads missing values of vectors as NaN, for
+    ``vmt.adapt(impute=…)``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,19 +95,19 @@ def read_own(
         if like.domain.is_images:
             _, its_channels, height, width = like.domain.x.shape
             image_size, channels = image_size or (height, width), channels or its_channels
-    options = ReadOptions(image_size, channels, label, cache, progress)
-    (samples,), notes = _read_all([Path(path)], options, features or ())
+    options = ReadOptions(image_size, channels, label, cache, progress, missing=missing)
+    (samples,), notes = _read_all([Path(path)], options, features or (), needs_labels=[needs_labels])
     samples = _with_features(samples, tuple(features or ()), "the source")
     if classes:
         samples, note = _ignore_other_folders(samples, set(classes))
         notes += note
     if samples.y is None or (unknown := _unknown(samples.y)).all():
-        return Own(domain(samples.x, name=samples.name, features=samples.features), (), notes, None)
+        return Own(_domain(replace(samples, y=None), None), (), notes, None)
     names = tuple(classes) if classes else _class_names(_labelled_samples(samples))
     labels = np.full(len(samples.x), -1, np.int64)
     labels[~unknown] = _class_numbers(_labelled_samples(samples), names)
-    notes += _numbered_labels_note(samples, names)
-    own = domain(samples.x, None if unknown.any() else labels, name=samples.name, features=samples.features)
+    notes += _numbered_labels_note(samples, names) + _from_1_note(samples, () if classes else names or ())
+    own = _domain(replace(samples, y=None if unknown.any() else labels), None)
     return Own(own, names or tuple(str(k) for k in range(int(labels.max()) + 1)), notes, labels)
 
 
@@ -114,14 +121,25 @@ def read_labelled(
     pictures: dict[str, Any] = (
         {"image_size": preprocess.size, "channels": preprocess.channels} if preprocess.size else {}
     )
-    own = read_own(path, classes=classes, features=features, label=label, progress=True, **pictures)
+    imputes = preprocess.fill is not None
+    own = read_own(
+        path,
+        classes=classes,
+        features=features,
+        label=label,
+        missing=imputes,
+        needs_labels=True,
+        progress=True,
+        **pictures,
+    )
     if own.labels is None:
         raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), label)}.")
     known = np.flatnonzero(own.labels >= 0)
     x: Any = own.domain.x.numpy()[known]
     if preprocess.size is not None and x.dtype == np.uint8 and file_suffix(Path(path)) not in (".npz", ".npy"):
         x = to_value_range(x, preprocess)
-    return domain(x, own.labels[known], name=own.domain.name, features=own.domain.features), own.notes
+    labelled = domain(x, own.labels[known], name=own.domain.name, features=own.domain.features, missing=imputes)
+    return labelled, own.notes
 
 
 def own_task(
@@ -130,16 +148,21 @@ def own_task(
     target_test: Path | str | None = None,
     how: ReadOptions | None = None,
     use_target_labels: bool = False,
+    impute: str | None = None,
+    standardise_per_domain: bool = False,
 ) -> tuple[Task, tuple[str, ...]]:
     """A task from a user's own files, and notes on how they were read.
 
     Labels of the target are not trained on, except by a method that is made for that. Without a test set, they measure
-    the accuracy. With `use_target_labels`, they may be trained on, and do not measure the accuracy.
+    the accuracy. With `use_target_labels`, they may be trained on, and do not measure the accuracy. `impute` and
+    `standardise_per_domain` are those of :func:`vmt.data.make_task`.
     """
-    how = how or ReadOptions()
-    every, notes = _read_all([Path(path) for path in (source, target, target_test) if path is not None], how)
+    how = replace(how or ReadOptions(), missing=impute is not None)
+    paths = [Path(path) for path in (source, target, target_test) if path is not None]
+    every, notes = _read_all(paths, how, needs_labels=[True, False, True])
     first = every[0]
     names = _source_classes(first, how.label)
+    notes += _from_1_note(first, names or ())
     second, *third = (_with_features(samples, first.features, first.name) for samples in every[1:])
     check_digits(first.x, second.x, first.features)
     assert first.y is not None
@@ -171,6 +194,8 @@ def own_task(
         target_labelled=labelled if use_target_labels else None,
         classes=names,
         size=how.image_size,
+        impute=impute,
+        standardise_per_domain=standardise_per_domain,
     )
     return task, notes
 
@@ -183,7 +208,7 @@ def labelling_remedy(name: str, label: str | None) -> str:
     if suffix == ".npy":
         return "save samples and labels as x and y of an .npz file"
     if suffix in TABLE_SUFFIXES:
-        return f"it has no column {label or LABEL!r}, so name the column of the classes with --label"
+        return f"fill in the column {label or LABEL!r}, or name another column of classes with --label"
     return "put the pictures of each class into a subfolder with its name"
 
 
@@ -199,13 +224,14 @@ class RawSamples:
 
 
 def _read_all(
-    paths: Sequence[Path], options: ReadOptions, features: Sequence[str] = ()
+    paths: Sequence[Path], options: ReadOptions, features: Sequence[str] = (), *, needs_labels: Sequence[bool]
 ) -> tuple[list[RawSamples], tuple[str, ...]]:
     """The samples of all paths, and notes. The first path decides the size of pictures and, without `features`, the
-    columns of tables."""
-    first = _open(paths[0], options, features)
+    columns of tables. `needs_labels` says for each path whether a table without labels is refused."""
+    first = _open(paths[0], options, features, needs_labels[0])
     features = features or (first.features if isinstance(first, RawSamples) else ())
-    opened = [first, *(_open(path, options, features) for path in paths[1:])]
+    rest = zip(paths[1:], needs_labels[1:], strict=False)
+    opened = [first, *(_open(path, options, features, needed) for path, needed in rest)]
     arrays = [samples for samples in opened if isinstance(samples, RawSamples)]
     if len(arrays) == len(opened):
         if options.strict:
@@ -231,18 +257,19 @@ def _read_all(
     return every, tuple(notes)
 
 
-def _open(path: Path, options: ReadOptions, features: Sequence[str]) -> RawSamples | PictureHeaders:
+def _open(path: Path, options: ReadOptions, features: Sequence[str], needs_labels: bool) -> RawSamples | PictureHeaders:
     """The samples of a path, or only the headers if it holds pictures."""
     if path.is_dir():
         return read_headers(list_pictures(path), options.cache, options.progress)
     existing_file(path, f"give {INPUT_FORMATS}")
     suffix = file_suffix(path)
     if suffix == ".npz":
-        return _raw_arrays(path, *read_npz(path))
+        return _raw_arrays(path, *read_npz(path), options.missing)
     if suffix == ".npy":
-        return _raw_arrays(path, read_npy(path), None)
+        return _raw_arrays(path, read_npy(path), None, options.missing)
     if suffix in TABLE_SUFFIXES:
-        table = (read_parquet if suffix == ".parquet" else read_csv)(path, options.label, features)
+        how = TableOptions(options.label, needs_labels, options.missing, features)
+        table = (read_parquet if suffix == ".parquet" else read_csv)(path, how)
         if isinstance(table, PictureList):
             return read_headers(table, options.cache, options.progress)
         y = None if table.labels is None else np.array(table.labels)
@@ -250,13 +277,15 @@ def _open(path: Path, options: ReadOptions, features: Sequence[str]) -> RawSampl
     raise InputError(f"{shown(path)} is not of a supported format: give {INPUT_FORMATS}.")
 
 
-def _raw_arrays(path: Path, x: NDArray[Any], y: NDArray[Any] | None) -> RawSamples:
+def _raw_arrays(path: Path, x: NDArray[Any], y: NDArray[Any] | None, missing: bool) -> RawSamples:
+    if y is not None and y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
     if y is not None and y.dtype.kind == "S":
         y = np.char.decode(y, "utf-8", "replace")
     if y is not None and y.dtype.kind == "U" and y.shape != x.shape[:1]:
         raise InputError(f"{path} has x of shape {x.shape} and y of shape {y.shape}: give y one name per sample.")
     # Checked before the shape decides the size of pictures.
-    checked = domain(x, name=shown(path)).x.numpy()
+    checked = domain(x, name=shown(path), missing=missing).x.numpy()
     return RawSamples(shown(path), x if x.ndim == 2 else checked, y)
 
 
@@ -346,7 +375,8 @@ def _domain(samples: RawSamples, names: tuple[str, ...] | None) -> Domain:
     """All samples, with labels only if each has one."""
     labelled = samples.y is not None and not _unknown(samples.y).any()
     y = _class_numbers(samples, names) if labelled else None
-    return domain(samples.x, y, name=samples.name, features=samples.features)
+    # Missing values that are not wanted were refused when the file was read.
+    return domain(samples.x, y, name=samples.name, features=samples.features, missing=True)
 
 
 def _labelled_domain(samples: RawSamples, names: tuple[str, ...] | None) -> Domain | None:
@@ -363,9 +393,16 @@ def _labelled_samples(samples: RawSamples) -> RawSamples:
 
 
 def _class_names(samples: RawSamples) -> tuple[str, ...] | None:
-    """The sorted names of the classes; None if they are numbers."""
+    """The sorted names of the classes; None if they are numbers from 0.
+
+    Numbers from 1 without gaps are names, as they are in a table.
+    """
     assert samples.y is not None
-    return sorted_names(samples.y.tolist()) if _is_text(samples.y) else None
+    if _is_text(samples.y):
+        return sorted_names(samples.y.tolist())
+    numbers = np.unique(samples.y)
+    from_1 = len(numbers) > 1 and np.array_equal(numbers, np.arange(1, len(numbers) + 1))
+    return tuple(str(number) for number in range(1, len(numbers) + 1)) if from_1 else None
 
 
 def _class_numbers(samples: RawSamples, names: tuple[str, ...] | None) -> NDArray[Any]:
@@ -397,6 +434,13 @@ def _numbered_labels_note(samples: RawSamples, names: tuple[str, ...] | None) ->
         return ()
     order = few([f"{k} for {name}" for k, name in enumerate(names)])
     return (f"the labels of {samples.name} are numbers and follow the order of the classes: {order}",)
+
+
+def _from_1_note(samples: RawSamples, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Say that numbers from 1 are the names of the classes, whose numbers in Python are from 0."""
+    if samples.y is None or _is_text(samples.y) or not names:
+        return ()
+    return (f"the labels of {samples.name} are numbers from 1: the classes are called {names[0]} to {names[-1]}",)
 
 
 def _unknown(y: NDArray[Any]) -> NDArray[np.bool_]:

@@ -184,7 +184,8 @@ def _array_batches(path: Path) -> Iterator[Item]:
 def _vector_batches(table: TableRows, spec: InputSpec) -> Iterator[Item]:
     indices: list[int] = []
     rows: list[NDArray[np.float32]] = []
-    for index, row in table.numbers(spec.preprocess.channels, spec.features, spec.label):
+    imputes = spec.preprocess.fill is not None
+    for index, row in table.numbers(spec.preprocess.channels, spec.features, spec.label, imputes):
         if isinstance(row, str):
             yield Unreadable(f"index {index} of {table.name}", row)
             continue
