@@ -182,7 +182,7 @@ def carry_out(trial: Trial) -> dict[str, Any]:
     task = task_of(ALL_TASKS[trial.task].problem(trial.seed), trial.task)
     candidates: dict[str, dict[str, Any]] = {}
     outputs: dict[str, dict[str, torch.Tensor]] = {}
-    made = environment()
+    made = json.loads(json.dumps(environment()))  # plain strings, so that the kept file is loaded without a pickle
     if trial.file is not None and trial.file.exists():
         kept = torch.load(trial.file, weights_only=True)
         candidates, outputs, made = kept["candidates"], kept["outputs"], kept["made"]
