@@ -13,10 +13,16 @@ from typing import Any
 import pytest
 
 from tests.own_data import write_blobs
-from tests.report_runs import NAMES, train, write_pictures
+from tests.report_runs import NAMES, three_runs, train, write_pictures
 from vmt.cli.main import main
 
-WIDE, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
+VIEWS = {
+    "wide": {"viewport": WIDE},
+    "wide, dark": {"viewport": WIDE, "color_scheme": "dark"},
+    "phone": {"viewport": PHONE, "has_touch": True, "is_mobile": True},
+    "phone, dark": {"viewport": PHONE, "has_touch": True, "is_mobile": True, "color_scheme": "dark"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +41,20 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The pages of two runs on images with hostile class names, and of one on unlabelled vectors."""
+    """Pages: two runs on images with hostile class names; unlabelled vectors, one run and three; two that failed."""
     folder = tmp_path_factory.mktemp("runs")
     data = write_pictures(folder / "data")
     source, target = write_blobs(folder)
     train(folder / "pictures" / "lower", data, "--method", "source_only")
     train(folder / "pictures" / "mine", data, "--method", "vmt", "--dirt-t", "--dirt-t-iterations", "4")
     train(folder / "vectors", ["--source", str(source), "--target", str(target)], "--method", "dann")
-    found = {}
-    for name in ("pictures", "vectors"):
-        found[name] = folder / f"{name}.html"
-        assert main(["report", str(folder / name), "-o", str(found[name])]) == 0
+    three = three_runs(folder / "vectors", folder / "three runs")
+    shown = {"pictures": [folder / "pictures"], "vectors": [folder / "vectors"], "three": [three]}
+    shown["failed"] = [three / "short", three / "collapsed"]
+    found = {name: folder / f"{name}.html" for name in shown}
+    for name, runs in shown.items():
+        how = "tsne" if name == "pictures" else "pca"
+        assert main(["report", *map(str, runs), "-o", str(found[name]), "--map", how]) == 0
     return found
 
 
@@ -98,6 +107,7 @@ def test_the_page_renders(page: Any) -> None:
     assert page.locator("table.confusion tbody tr").count() == len(NAMES)
     assert "vmt" in page.locator("#settings-tables").inner_text()
     assert page.locator("details.group[data-group=discriminator] figure").count() >= 3
+    assert page.locator(".next .command").count() >= 1
     assert "cannot tell" in page.locator("[data-chart='discriminator/accuracy'] svg").text_content()
     for canvas in ("canvas.points", "#gallery canvas.thumbnail >> nth=0"):
         different = page.locator(canvas).evaluate(
@@ -179,8 +189,10 @@ def test_samples_are_ordered_and_filtered(page: Any) -> None:
         return [float(card.get_attribute("data-confidence")) for card in page.locator(".sample").all()]
 
     assert len(confidences()) == 24
-    page.locator("label[for=gallery-order-least]").click()
-    assert confidences() == sorted(confidences())
+    assert confidences() == sorted(confidences()), "the doubtful ones come first"
+    page.locator("#gallery-differs").check()
+    assert all("source only:" in card for card in texts(page, ".sample"))
+    page.locator("#gallery-differs").uncheck()
     page.locator("label[for=gallery-order-most]").click()
     assert confidences() == sorted(confidences(), reverse=True)
     page.get_by_role("button", name="Show more").click()
@@ -251,6 +263,86 @@ def test_vectors_without_labels(browser: Any, pages: dict[str, Path]) -> None:
     page.keyboard.press("ArrowRight")
     assert "confidence" in page.locator(".panel").inner_text()
     found.check()
+    found.context.close()
+
+
+@pytest.mark.parametrize("view", ["wide", "phone, dark"])
+@pytest.mark.parametrize(
+    ("name", "use", "command"), [("three", "good", "vmt predict"), ("failed", "None", "vmt train")]
+)
+def test_the_first_screen_names_the_run_to_use_and_a_command(
+    browser: Any, pages: dict[str, Path], view: str, name: str, use: str, command: str
+) -> None:
+    found = Opened(browser, pages[name], **VIEWS[view])
+    page = found.page
+    for selector, words in (("h1", use), ("#command-0", command)):
+        place = page.locator(selector)
+        assert words in place.inner_text()
+        box = place.bounding_box()
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= page.viewport_size["height"], f"{selector} is below the first screen"
+        assert box["x"] + box["width"] <= page.viewport_size["width"]
+    assert page.locator("#run").input_value() == page.locator("tr.chosen .open-run").get_attribute("value")
+    assert (page.locator("tr.chosen .use").count() == 1) == (name == "three"), "the run to use is open, if there is one"
+    assert page.locator(".status.good").count() == (1 if name == "three" else 0)
+    found.check()
+    found.context.close()
+
+
+def test_commands_are_copied(browser: Any, pages: dict[str, Path]) -> None:
+    found = Opened(browser, pages["three"])
+    found.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button = found.page.locator(".copy >> nth=0")
+    button.click()
+    found.page.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
+    assert button.inner_text() == "Copied"
+    copied = found.page.evaluate("navigator.clipboard.readText()")
+    assert copied == found.page.evaluate("DATA.next[0].command")
+    found.context.close()
+
+
+@pytest.mark.parametrize("name", ["pictures", "three"])
+def test_nothing_is_cut_off_on_a_phone_and_on_paper(browser: Any, pages: dict[str, Path], name: str) -> None:
+    """Every cell of the tables of runs, class shares, confidence and settings is inside the page."""
+    outside = """(width) => [...document.querySelectorAll('.runs td, .bars td, .settings td, .command code')]
+        .filter((cell) => cell.offsetWidth && cell.getBoundingClientRect().right > width + 1)
+        .map((cell) => cell.outerHTML.slice(0, 90))"""
+    found = Opened(browser, pages[name], **VIEWS["phone"])
+    assert found.page.evaluate(outside, 360) == []
+    assert found.page.locator(".bars .count").first.is_visible(), "values are shown and not only on hover"
+    found.context.close()
+    paper = Opened(browser, pages[name], viewport={"width": 703, "height": 1000}, color_scheme="dark")
+    paper.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    paper.page.emulate_media(media="print", color_scheme="dark")
+    assert paper.page.evaluate(outside, 703) == []
+    assert paper.page.evaluate("document.documentElement.scrollWidth") <= 703
+    assert paper.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert paper.page.locator("details.group:not([open])").count() == 0, "everything is unfolded"
+    assert paper.page.locator(".readout").first.is_visible(), "the values at the end of curves are printed"
+    paper.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    paper.page.emulate_media(media="screen", color_scheme="dark")
+    assert paper.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    paper.check()
+    paper.context.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "view"),
+    [
+        *(("three", view) for view in (*VIEWS, "print")),
+        ("failed", "phone"),
+        ("pictures", "wide"),
+        ("pictures", "print"),
+    ],
+)
+def test_axe_finds_no_violation(browser: Any, pages: dict[str, Path], name: str, view: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = Opened(browser, pages[name], **VIEWS.get(view, {"viewport": {"width": 703, "height": 1000}}))
+    if view == "print":
+        found.page.emulate_media(media="print")
+    found.page.evaluate("document.querySelectorAll('details').forEach((box) => { box.open = true; })")
+    result = axe.Axe().run(found.page)
+    assert [(each["id"], each["nodes"][0]["html"]) for each in result.response["violations"]] == []
     found.context.close()
 
 

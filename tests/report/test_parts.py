@@ -8,10 +8,10 @@ import torch
 
 from vmt.data import Preprocess
 from vmt.report.curves import charts_for, curves_of, thinned
+from vmt.report.intervals import difference, wilson
 from vmt.report.page import asset
 from vmt.report.samples import confusion, draw_rows, mixing, project
 from vmt.report.thumbnails import make_sheet
-from vmt.report.verdict import difference, wilson
 
 
 def test_intervals() -> None:

@@ -168,7 +168,7 @@ def test_vectors_and_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert any("best model by im" in sign["text"] for sign in mine["signs"])
     assert "validators/im" in mine["curves"]
     assert data["verdict"]["tone"] in ("unknown", "bad")
-    assert "--target-test" in " ".join(data["verdict"]["sentences"])
+    assert any("--test" in step["command"] for step in data["next"])
 
 
 def test_a_run_that_has_only_started(tmp_path: Path) -> None:

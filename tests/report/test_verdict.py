@@ -9,8 +9,6 @@ import pytest
 
 from tests.report_runs import fabricate, report
 from vmt.cli.main import main
-from vmt.report.signs import Sign
-from vmt.report.verdict import without_labels
 
 
 @pytest.mark.parametrize(
@@ -47,8 +45,7 @@ def test_it_says_what_re_normalising_alone_gives(tmp_path: Path) -> None:
     [
         ((0.82, 0.97), ["2 runs", "1 helped", "1 is"]),
         ((0.82, 0.81, 0.2), ["3 runs", "2 are", "1 failed"]),
-        ((None, None), ["2 runs", "2 have"]),
-        ((0.97, None), ["2 runs", "1 helped", "1 has"]),
+        ((0.97, None), ["2 runs", "1 helped", "1 cannot"]),
     ],
 )
 def test_the_headline_of_several_runs(tmp_path: Path, accuracies: tuple[float | None, ...], parts: list[str]) -> None:
@@ -73,22 +70,10 @@ def test_the_way_to_the_upper_bound(tmp_path: Path, mine: float, words: str) -> 
     assert any(words in sentence and "90.0\u00a0%" in sentence for sentence in sentences)
 
 
-@pytest.mark.parametrize(
-    ("signs", "words"),
-    [
-        (["good"], "No sign is bad"),
-        (["bad", "good"], "1 is bad"),
-        (["bad", "bad", "watch"], "2 are bad and 1 is worth watching"),
-    ],
-)
-def test_the_signs_are_counted(signs: list[str], words: str) -> None:
-    assert words in without_labels([Sign(level, "") for level in signs])[0]
-
-
 def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) -> None:
     alone = report(tmp_path / "r.html", fabricate(tmp_path / "alone"))[1]["verdict"]
     assert alone["tone"] == "unknown"
-    assert any("--method source_only" in sentence for sentence in alone["sentences"])
+    assert "unknown" in " ".join(alone["sentences"])
     for seed, accuracy in enumerate((0.8, 0.9)):
         fabricate(tmp_path / "seeds" / str(seed), accuracy=accuracy, seed=seed)
     sentences = report(tmp_path / "r.html", tmp_path / "seeds")[1]["verdict"]["sentences"]
@@ -100,7 +85,7 @@ def test_the_verdict_of_one_run_of_many_seeds_and_of_a_collapse(tmp_path: Path) 
     page, data = report(tmp_path / "r.html", fabricate(tmp_path / "bad", summary=collapsed, share=(1.0, 0.0, 0.0)))
     assert "collapsed" in data["verdict"]["headline"]
     assert data["verdict"]["tone"] == "bad"
-    assert 'class="status collapsed"' in page
+    assert '<span class="status bad">collapsed</span>' in page
     assert data["runs"][0]["signs"][0]["level"] == "bad"
     # The collapse of a run that was killed is found in its log.
     killed = report(tmp_path / "r.html", fabricate(tmp_path / "k", share=(0.99, 0.01, 0.0), finished=False))[1]

@@ -11,6 +11,7 @@ EXAMPLES = """examples:
   vmt report runs/m2s                                 one run, to report.html
   vmt report runs/demo -o demo.html                   all runs in a folder, side by side
   vmt report runs/lower runs/mine-0 runs/mine-1       with a source_only run among them: did adaptation help?
+  vmt report runs/mine --test held-out/               labels that turned up later: what is the accuracy?
   vmt report runs/m2s --data DATA --map pca           with data that have moved, and a faster projection
 
 The page is one file that loads nothing else: open it in any browser, offline, or send it to somebody. It contains small
@@ -23,6 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or a folder of runs")
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("report.html"), help="the page to write (default: report.html)"
+    )
+    parser.add_argument(
+        "--test",
+        metavar="PATH",
+        help="labelled target samples: test the models of all runs on them, if labels turn up after training",
+    )
+    parser.add_argument(
+        "--label",
+        metavar="COLUMN",
+        help="column of a --test table that holds the classes (default: the run's)",
     )
     parser.add_argument("--data", help="folder of the task's files, if it has moved since the run")
     for name, what in (("source", "your source"), ("target", "your target"), ("target-test", "your target test set")):
@@ -59,15 +70,20 @@ def run(arguments: argparse.Namespace) -> int:
     places = DataSpec(
         data=arguments.data, source=arguments.source, target=arguments.target, target_test=arguments.target_test
     )
-    options = Options(arguments.map, arguments.samples, places, arguments.device, tuple(arguments.net))
+    nets = tuple(arguments.net)
+    options = Options(arguments.map, arguments.samples, places, arguments.device, nets, arguments.test, arguments.label)
     data = write_report(arguments.runs, arguments.out, options)
     verdict, size = data["verdict"], arguments.out.stat().st_size
     print(verdict["headline"])
+    for name, warning in data["warnings"]:
+        print(f"Warning: {name}: {warning}")
     for note in dict.fromkeys(task["note"] for task in data["tasks"] if task["note"]):
         print(note)
     print(f"{arguments.out} ({size / 1e6:.1f} MB): open it in a browser.")
     if arguments.json:
-        print(json.dumps({"out": str(arguments.out), "bytes": size, "headline": verdict["headline"]}))
+        chosen = data["chosen"] if data["chosen"] is None else data["runs"][data["chosen"]]["folder"]
+        summary = {"out": str(arguments.out), "bytes": size, "headline": verdict["headline"], "use": chosen}
+        print(json.dumps(summary | {"next": [step["command"] for step in data["next"]]}))
     return 0
 
 

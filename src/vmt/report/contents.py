@@ -2,22 +2,31 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import vmt
+from vmt.data.files.own import read_labelled
 from vmt.data.task import Task
-from vmt.errors import InputError
+from vmt.errors import InputError, counted, few
 from vmt.figures import phase_changes
 from vmt.nets.factory import factory_name
 from vmt.progress import Progress
+from vmt.report.beside_runs import about_adabn, choice_in, chosen_by, references, with_candidates
 from vmt.report.curves import charts_for, curves_of, thinned
+from vmt.report.next_steps import next_steps
+from vmt.report.predictions import accuracy_alone
 from vmt.report.samples import Options, describe_samples
+from vmt.report.settings import differences, settings_tables
 from vmt.report.signs import signs_of
+from vmt.report.standing import Standing, baseline_among, best_first, standing_of, to_use
 from vmt.report.verdict import accuracy_of, gain_of, verdict_on, verdict_on_all
+from vmt.runs.folder import data_fingerprint
 from vmt.runs.record import RunRecord, bounds_outside, find_runs, read_run_record, short_names, status_of
 from vmt.runs.spec import DataSpec, load_data
+from vmt.validators.registry import DEFAULT
 
 # Limits that keep a page of many runs small: bytes of thumbnails and points of curves over all runs, points per curve.
 THUMBNAIL_BYTES, CURVE_POINTS, POINTS_PER_CURVE = 2_600_000, 120_000, 300
@@ -28,9 +37,12 @@ NO_DATA = (
 )
 
 
-def gather(folders: Sequence[Path], options: Options, progress: Progress) -> dict[str, Any]:
-    """Read the runs, and predict their data with their models if both can be read."""
-    runs = bounds_outside([read_run_record(folder) for folder in find_runs(folders)])
+def gather(
+    folders: Sequence[Path], options: Options, progress: Progress, out: Path = Path("report.html")
+) -> dict[str, Any]:
+    """Read the runs, and predict their data with their models if both can be read. ``out`` is the page's own file."""
+    choice = choice_in(folders)
+    runs = bounds_outside([read_run_record(folder) for folder in find_runs(with_candidates(folders))])
     check_nets(runs, options.nets)
     groups: dict[str, list[int]] = {}  # for each data set, the indices of its runs in ``runs``
     for i, run in enumerate(runs):
@@ -42,18 +54,63 @@ def gather(folders: Sequence[Path], options: Options, progress: Progress) -> dic
         data = runs[members[0]].spec.data
         progress.start("reading data", 1)
         task, note = load_or_explain(data.moved(options.places))
-        tasks.append({"name": data.name, "note": note, "classes": [], "samples": None, "sheet": None, "images": False})
+        tasks.append({"name": name_of_data(data), "note": note, "classes": [], "samples": None})
+        tasks[-1] |= {"sheet": None, "images": False, "labels": False}
         for i in members:
             details[i] |= {"task": len(tasks) - 1, "source_shares": None, "largest": None}
         if task is not None:
+            fingerprint = data_fingerprint(task)
+            task = with_test(task, options, data.label)
             budget = THUMBNAIL_BYTES // len(groups)
             about, described = describe_samples(task, [runs[i] for i in members], options, budget, progress)
             tasks[-1] |= about
             for i, detail in zip(members, described, strict=True):
                 details[i] |= detail
-            if any(runs[i].run_json.get("fingerprint") not in (None, about["fingerprint"]) for i in members):
+            if any(runs[i].run_json.get("fingerprint") not in (None, fingerprint) for i in members):
                 tasks[-1]["note"] = CHANGED
-    return page_data(runs, tasks, details)
+        for i in members:
+            runs[i] = tested(runs[i], details[i].pop("right", None), tasks[-1].get("target_samples"), options)
+    return page_data(runs, tasks, details, Asked(folders, options, out, choice))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the report was asked for, and the choice that was made among its runs, if any."""
+
+    folders: Sequence[Path]
+    options: Options
+    out: Path
+    choice: Mapping[str, Any] | None
+
+
+def with_test(task: Task, options: Options, label: str | None) -> Task:
+    """A task with the labelled samples of ``--test``, if they are given, as its target test set."""
+    if options.test is None:
+        return task
+    samples, _ = read_labelled(
+        options.test, task.classes, task.preprocess, task.source.features, options.label or label
+    )
+    return replace(task, target_test=replace(samples, x=task.preprocess.fit(samples.x)))
+
+
+def tested(run: RunRecord, right: float | None, samples: int | None, options: Options) -> RunRecord:
+    """A run with its accuracy on the samples of ``--test``, if they are given."""
+    if options.test is None:
+        return run
+    if right is None:
+        label = options.label or run.spec.data.label
+        found = accuracy_alone(run, options.test, label, options.device, options.nets)
+        if found is None:
+            return run
+        right, samples = found
+    return replace(run, tested={"accuracy": right, "samples": samples, "name": options.test})
+
+
+def name_of_data(data: DataSpec) -> str:
+    """What the data of a run are, in a few words."""
+    if data.source is None or data.target is None:
+        return data.name
+    return f"{data.name}: {Path(data.source).name} → {Path(data.target).name}"
 
 
 def check_nets(runs: Sequence[RunRecord], nets: Sequence[str]) -> None:
@@ -74,51 +131,93 @@ def load_or_explain(data: DataSpec) -> tuple[Task | None, str]:
 
 
 def page_data(
-    runs: Sequence[RunRecord], tasks: list[dict[str, Any]], details: Sequence[dict[str, Any]]
+    runs: Sequence[RunRecord], tasks: list[dict[str, Any]], details: Sequence[dict[str, Any]], asked: Asked
 ) -> dict[str, Any]:
     """The dictionary of the page."""
     curves = [curves_of(run.log) for run in runs]
     curve_names = list(dict.fromkeys(name for series_of_run in curves for name in series_of_run))
     points = max(30, min(POINTS_PER_CURVE, CURVE_POINTS // max(1, sum(len(series_of_run) for series_of_run in curves))))
     classes = {len(run.last["target"]["predicted_share"]) for run in runs if run.last}
-    shown, verdicts = [], []
-    for run, name, series_of_run, detail in zip(runs, short_names(runs), curves, details, strict=True):
+    standings = []
+    for run, name, detail in zip(runs, short_names(runs), details, strict=True):
         class_names = tasks[detail["task"]]["classes"]
         status = status_of(run, detail.pop("largest"), class_names)
         signs = signs_of(run, status, detail.pop("source_shares"), class_names)
-        verdicts.append(verdict_on(run, runs, status, signs))
+        standings.append(standing_of(run, name, status, signs, detail.get("agreement")))
+    chosen = chosen_by(asked.choice, standings) or to_use(standings)
+    columns, values = differences(runs)
+    shown = []
+    for standing, series_of_run, detail, row in zip(standings, curves, details, values, strict=True):
+        run = standing.run
+        base = baseline_among(standing, standings)
         shown.append(
             {
-                "name": name,
+                "name": standing.name,
                 "folder": str(run.folder),
                 "method": run.method,
                 "kind": run.kind,
                 "seed": run.spec.recipe.config.seed,
                 "data": run.spec.data.name,
-                "status": status,
+                "status": standing.status,
+                "state": standing.state,
+                "usable": standing.usable,
+                "reason": standing.reason,
+                "warnings": standing.warnings,
                 "iterations": run.iterations,
                 "seconds": (run.summary or {}).get("seconds"),
                 "accuracy": accuracy_of(run),
                 "gain": gain_of(run, runs),
+                "score": score_of(standing, base),
+                "alarm": None if standing.model is None else standing.model.alarm or "none",
+                "differs": row,
                 "source_accuracy": (run.last.get("source") or {}).get("accuracy"),
-                "verdict": verdicts[-1],
-                "signs": [asdict(sign) for sign in signs],
+                "verdict": verdict_on(standing, standings),
+                "signs": [asdict(sign) for sign in standing.signs],
                 "curves": {key: thinned(series, points) for key, series in series_of_run.items()},
                 "phases": phase_changes(run.log),
                 "shares": class_shares(run, detail.pop("shares", None)),
                 "settings": settings_tables(run),
+                "base": None if base is None else standings.index(base),
                 **detail,
             }
         )
-    adapted = [i for i, run in enumerate(runs) if run.kind == "adapted"]
+    steps = next_steps(standings, chosen, asked.folders, asked.out, asked.options)
+    beside = references(standings, asked.choice)
+    verdict = verdict_on_all(standings, chosen)
+    verdict["sentences"] += about_adabn(beside)
     return {
         "version": vmt.__version__,
-        "verdict": verdict_on_all(runs, verdicts),
+        "date": datetime.now().astimezone().isoformat(timespec="minutes"),
+        "about": about_runs(standings, tasks),
+        "verdict": verdict,
+        "warnings": [[each.name, text] for each in standings for text in each.warnings],
+        "choice": asked.choice,
+        "next": [asdict(step) for step in steps],
+        "score": DEFAULT,
+        "columns": columns,
         "charts": charts_for(curve_names, classes.pop() if len(classes) == 1 else None),
         "tasks": tasks,
         "runs": shown,
-        "first": adapted[-1] if adapted else 0,
+        "references": beside,
+        "chosen": None if chosen is None else standings.index(chosen),
+        "first": standings.index(chosen or best_first(standings)[0]),
     }
+
+
+def about_runs(standings: Sequence[Standing], tasks: Sequence[Mapping[str, Any]]) -> str:
+    """What the page is about: the runs and their data."""
+    names = [each.name for each in standings]
+    on = list(dict.fromkeys(task["name"] for task in tasks))
+    return f"{counted(len(names), 'run')}: {few(names, 4)} · {few(on, 2)}"
+
+
+def score_of(standing: Standing, base: Standing | None) -> dict[str, Any] | None:
+    """The score of the best model of a run, its iteration, and the difference to source only."""
+    if standing.model is None or standing.score is None:
+        return None
+    more = None if base is None or base.score is None else standing.score - base.score
+    is_last = standing.model.step == standing.run.last["step"]
+    return {"value": standing.score, "more": more, "step": standing.model.step, "last": is_last}
 
 
 def class_shares(run: RunRecord, counted: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -128,22 +227,3 @@ def class_shares(run: RunRecord, counted: Mapping[str, Any] | None) -> dict[str,
     if not run.last:
         return None
     return {"source": None, "predicted": run.last["target"]["predicted_share"], "true": None, "logged": True}
-
-
-def settings_tables(run: RunRecord) -> dict[str, list[list[str]]]:
-    """What the run was started with, and where, as tables of names and values."""
-    recipe = asdict(run.spec.recipe)
-    config = recipe.pop("config")
-    method = {**recipe.pop("settings"), **{f"DIRT-T {k}": v for k, v in (recipe.pop("dirt_t") or {}).items()}}
-    net_options = recipe.pop("net_options")
-    data = {name: value for name, value in asdict(run.spec.data).items() if value is not None}
-    return {
-        "Method": as_rows({**recipe, **net_options, **method}),
-        "Run": as_rows(config),
-        "Data": as_rows({**data, "fingerprint": run.run_json.get("fingerprint")}),
-        "Environment": as_rows(run.run_json.get("environment") or {}),
-    }
-
-
-def as_rows(values: Mapping[str, Any]) -> list[list[str]]:
-    return [[name.replace("_", " "), "–" if value is None else str(value)] for name, value in values.items()]

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -19,8 +20,8 @@ from vmt.disk import write_atomically
 from vmt.errors import shown
 from vmt.progress import Progress
 from vmt.report.contents import gather
+from vmt.report.run_table import headings, rows
 from vmt.report.samples import Options
-from vmt.report.verdict import points
 
 SCRIPTS = ("core.js", "curves.js", "classes.js", "map.js", "gallery.js", "main.js")
 GENERATOR = "vmt report"
@@ -30,7 +31,7 @@ MARKS = {"good": "✓", "watch": "!", "bad": "✗", "unknown": "?"}
 def write_report(folders: Sequence[Path], out: Path, options: Options | None = None) -> dict[str, Any]:
     """Write the page about the runs in some folders, and return the data in it."""
     with closing(Progress(unit="", leave=False)) as progress:
-        data = gather(folders, options or Options(), progress)
+        data = gather(folders, options or Options(), progress, out)
     write_atomically(out, render(data).encode())
     return data
 
@@ -41,7 +42,7 @@ def render(data: Mapping[str, Any]) -> str:
     script = "\n".join(asset(name) for name in SCRIPTS)
     parts = {
         "generator": GENERATOR,
-        "title": escape(f"{data['verdict']['headline']} – {GENERATOR}"),
+        "title": escape(f"{data['verdict']['headline']} – {data['about']} – {GENERATOR}"),
         "policy": f"default-src 'none'; img-src data:; style-src '{digest(style)}'; script-src '{digest(script)}'; "
         "base-uri 'none'; form-action 'none'",
         "style": style,
@@ -51,7 +52,13 @@ def render(data: Mapping[str, Any]) -> str:
         "mark": MARKS[data["verdict"]["tone"]],
         "headline": escape(data["verdict"]["headline"]),
         "sentences": "\n".join(f"<p>{escape(sentence)}</p>" for sentence in data["verdict"]["sentences"]),
-        "runs": "\n".join(run_row(i, run, i == data["first"]) for i, run in enumerate(data["runs"])),
+        "about": escape(data["about"]),
+        "date": f'<time datetime="{escape(data["date"])}">{written_date(data["date"])}</time>',
+        "next": next_box(data["next"]),
+        "warnings": warnings_box(data["warnings"], len(data["runs"]) > 1),
+        "choice": choice_box(data["choice"]),
+        "headings": "".join(f'<th scope="col" role="columnheader">{heading}</th>' for heading in headings(data)),
+        "runs": "\n".join(rows(data)),
         "version": escape(str(data["version"])),
     }
     # In one pass, so that nothing inside the inserted texts is replaced.
@@ -75,31 +82,37 @@ def embedded(data: Mapping[str, Any]) -> str:
     return text
 
 
-def run_row(i: int, run: Mapping[str, Any], chosen: bool) -> str:
-    """A row of the table of runs."""
-    name, status = escape(run["name"]), run["status"]["kind"]
-    accuracy, gain = run["accuracy"], run["gain"]
-    measured = "no labels" if accuracy is None else f"<b>{share(accuracy['value'])}</b> {span(accuracy)}"
-    gained = "–" if gain is None else f"<b>{points(gain['value'])}</b> {span(gain, points)}"
-    return f"""<tr data-run="{i}">
-<td><label class="show"><input type="checkbox" class="show-run" value="{i}" checked>
-<svg class="swatch" viewBox="0 0 28 8" aria-hidden="true"><path class="line c{i % 10} d{i % 6}" d="M0 4H28"/></svg>
-<span class="hidden">show in the curves:</span></label></td>
-<th scope="row"><button type="button" class="open-run" value="{i}" aria-pressed="{str(chosen).lower()}">{name}</button>
-</th>
-<td>{measured}</td>
-<td>{gained}</td>
-<td><span class="status {status}">{escape(status)}</span></td>
-<td>{escape(run["method"])}</td>
-<td>{escape(str(run["seed"]))}</td>
-<td>{"–" if run["source_accuracy"] is None else share(run["source_accuracy"])}</td>
-<td>{run["iterations"]:,}</td>
-</tr>"""
+def written_date(iso: str) -> str:
+    """A date as people write it."""
+    moment = datetime.fromisoformat(iso)
+    return f"{moment.day} {moment:%B %Y, %H:%M}"
 
 
-def share(value: float) -> str:
-    return f"{100 * value:.1f}&nbsp;%"
+def next_box(steps: Sequence[Mapping[str, Any]]) -> str:
+    """The commands to run next, each with the reason for it."""
+    if not steps:
+        return ""
+    items = [
+        f'<li><p id="step-{n}">{"In Python: " if step["python"] else ""}{escape(step["text"])}</p>'
+        f'<div class="command"><code id="command-{n}">{escape(step["command"])}</code>'
+        f'<button type="button" class="copy" value="command-{n}" aria-describedby="step-{n}">Copy</button></div></li>'
+        for n, step in enumerate(steps)
+    ]
+    return (
+        '<div class="next" role="group" aria-labelledby="next-title"><h2 id="next-title">Next</h2>'
+        f'<ol class="steps">{"".join(items)}</ol>'
+        '<p class="hint">Paths are as seen from the folder in which the report was made.</p></div>'
+    )
 
 
-def span(interval: Mapping[str, float], written: Any = lambda value: f"{100 * value:.1f}") -> str:
-    return f'<span class="interval">{written(interval["low"])} to {written(interval["high"])}</span>'
+def warnings_box(warnings: Sequence[Sequence[str]], several: bool) -> str:
+    """What the runs warn of."""
+    if not warnings:
+        return ""
+    items = (f"<li>{f'<b>{escape(name)}:</b> ' if several else ''}{escape(text)}</li>" for name, text in warnings)
+    return f'<h2 class="small">Warnings</h2><ul class="warnings">{"".join(items)}</ul>'
+
+
+def choice_box(choice: Mapping[str, Any] | None) -> str:
+    """The paragraph that explains an automatic choice among the runs."""
+    return "" if choice is None else f'<h2 class="small">How it was chosen</h2><p>{escape(choice["text"])}</p>'

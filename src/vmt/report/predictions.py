@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vmt.data.files.own import read_labelled
 from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.device import torch_device
@@ -48,6 +49,24 @@ def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]
     names = state.tensors()  # a checkpoint also holds the best network, and sums for the next log record
     state.restore_({name: tensor for name, tensor in checkpoint[0].items() if name in names})
     return predictor_of(method, state), f"the checkpoint at iteration {int(state.step):,}"
+
+
+def accuracy_alone(
+    run: RunRecord, test: str, label: str | None, device: str, nets: Sequence[str] = ()
+) -> tuple[float, int] | None:
+    """The accuracy of a run's model on labelled samples and their number, without the data of the run.
+
+    It is None without a model.
+    """
+    trusted = next((net for net in nets if factory_name(net) == factory_name(run.spec.recipe.net)), None)
+    try:
+        model = load(model_at_the_end(run.folder), trusted, device)
+    except InputError:
+        return None
+    samples, _ = read_labelled(test, model.classes, model.preprocess, model.features, label)
+    evaluation = model.evaluate(samples.x, samples.y)
+    assert evaluation.accuracy is not None
+    return evaluation.accuracy, evaluation.samples
 
 
 @dataclass(frozen=True)

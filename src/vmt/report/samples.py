@@ -14,8 +14,8 @@ from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.progress import Progress
 from vmt.report.predictions import Floats, Predictions, predict, trained_network
+from vmt.report.standing import baseline_of
 from vmt.report.thumbnails import make_sheet
-from vmt.runs.folder import data_fingerprint
 from vmt.runs.record import RunRecord
 from vmt.runs.spec import DataSpec
 from vmt.train.collapse import largest_class
@@ -41,6 +41,10 @@ class Options:
     device: str = "auto"
     nets: tuple[str, ...] = ()
     """User-defined networks that may be imported: ``package.module:function``."""
+    test: str | None = None
+    """Labelled target samples to test the models of all runs on; all of them are predicted."""
+    label: str | None = None
+    """The column of a table given as ``test`` that holds the classes; None for that of the run."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ def describe_samples(
     ``budget`` is the size of the thumbnails in bytes.
     """
     target, source = task.target_test or task.target.without_labels(), task.source_test or task.source
-    target_rows, source_rows = draw_rows(len(target), options.samples), draw_rows(len(source), MAP_SOURCE)
+    most = len(target) if options.test is not None else options.samples
+    target_rows, source_rows = draw_rows(len(target), most), draw_rows(len(source), MAP_SOURCE)
     target, source = target.subset(torch.from_numpy(target_rows)), source.subset(torch.from_numpy(source_rows))
     on_map = draw_rows(len(target), MAP_TARGET)
     progress.start("predicting samples", len(runs) * (len(target) + len(source)))
@@ -78,7 +83,6 @@ def describe_samples(
     about: dict[str, Any] = {
         "classes": list(task.classes),
         "images": task.source.is_images,
-        "fingerprint": data_fingerprint(task),
         "target_samples": len(target),
         "target_name": target.name,
         "source_name": task.source.name,
@@ -97,7 +101,8 @@ def describe_samples(
     source_counts = np.bincount(task.source.y.cpu().numpy(), minlength=len(task.classes))
     progress.start("drawing maps", len(runs))
     details = []
-    for of_run in predictions:
+    of_source_only = source_only_predictions(runs, predictions)
+    for of_run, base in zip(predictions, of_source_only, strict=True):
         detail: dict[str, Any] = {
             "source_shares": (source_counts / source_counts.sum()).tolist(),
             "largest": largest_class(task.source),
@@ -106,9 +111,21 @@ def describe_samples(
             detail["missing"] = of_run
         else:
             detail |= describe_run(of_run, shown, labels, source_counts, options.map)
+            if base is not None:
+                detail["agreement"] = float((of_run.target.predicted == base.target.predicted).mean())
         details.append(detail)
         progress.advance(1)
     return about, details
+
+
+def source_only_predictions(
+    runs: Sequence[RunRecord], predictions: Sequence[RunPredictions | str]
+) -> list[RunPredictions | None]:
+    """For each run, what the source-only run predicts that it is compared with; None without one."""
+    by_run = {id(run): found for run, found in zip(runs, predictions, strict=True)}
+    bases = [None if run.kind == "lower" else baseline_of(run, runs) for run in runs]
+    found = [None if base is None else by_run[id(base)] for base in bases]
+    return [each if isinstance(each, RunPredictions) else None for each in found]
 
 
 def draw_rows(rows: int, most: int) -> Rows:
@@ -174,6 +191,7 @@ def describe_run(
         },
         "calibration": calibration(target.confidence, None if labels is None else target.predicted == labels),
         "confusion": None if labels is None else confusion(labels, target.predicted, classes),
+        "right": None if labels is None else float((target.predicted == labels).mean()),
     }
 
 

@@ -6,8 +6,12 @@ from statistics import mean
 
 from vmt.runs.record import RunRecord, last_phase_trains_on_source
 from vmt.train.collapse import FALLEN, piled
+from vmt.validators.registry import DEFAULT
 
 GOOD, WATCH, BAD, UNKNOWN = "good", "watch", "bad", "unknown"
+TOO_SHORT = "too short"
+# A model that gains so much in the last third of its run has not learned its task yet, or could be better.
+RISING_SOURCE, RISING_SCORE = 0.1, 0.05
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,8 @@ class Sign:
 
     level: str
     text: str
+    name: str = ""
+    """A word or two for a bad sign, which then is the state of the run."""
 
 
 def percent(value: float) -> str:
@@ -32,14 +38,15 @@ def signs_of(
     elif status["kind"] == "unfinished":
         signs.append(Sign(WATCH, status["text"]))
     if run.evaluations:
-        signs += [*alarm_sign(run), *source_sign(run), *share_signs(run, source_shares, classes), *entropy_sign(run)]
+        signs += [*alarm_sign(run), *source_sign(run), *length_sign(run)]
+        signs += [*share_signs(run, source_shares, classes), *entropy_sign(run)]
     return [*signs, *discriminator_sign(run)]
 
 
 def alarm_sign(run: RunRecord) -> list[Sign]:
     """The alarm of the last evaluation, and the iteration of the model that was kept as the best."""
     alarm, best = run.last.get("alarm"), (run.summary or {}).get("best")
-    signs = [Sign(WATCH, f"The collapse alarm of the last evaluation: {alarm}.")] if alarm else []
+    signs = [Sign(BAD, f"The collapse alarm of the last evaluation: {alarm}.", "alarm")] if alarm else []
     if best:
         text = f"The best model by {best['by']} is that of iteration {best['step']:,} (score {best['score']:.4g})"
         signs.append(Sign(WATCH if best["alarm"] else GOOD, f"{text}; it was kept beside the last one."))
@@ -55,15 +62,34 @@ def source_sign(run: RunRecord) -> list[Sign]:
     if run.kind == "upper":
         return [Sign(UNKNOWN, f"Source accuracy is {percent(now)}; this method does not train on the source.")]
     if best <= 2 / len(run.last["target"]["predicted_share"]) and best < 0.5:
-        return [Sign(BAD, f"Source accuracy never rose above {percent(best)}: the model has not learned its task.")]
+        text = f"Source accuracy never rose above {percent(best)}: the model has not learned its task."
+        return [Sign(BAD, text, "not learned")]
     if now < best - 0.1 and not last_phase_trains_on_source(run):
         text = f"Source accuracy is {percent(now)}; DIRT-T does not train on the source and may forget it."
         return [Sign(UNKNOWN, text)]
     if now < FALLEN * best:
-        return [Sign(BAD, f"Source accuracy fell from {percent(best)} to {percent(now)}: the model forgets its task.")]
+        text = f"Source accuracy fell from {percent(best)} to {percent(now)}: the model forgets its task."
+        return [Sign(BAD, text, "forgets")]
     if now < best - 0.1:
         return [Sign(WATCH, f"Source accuracy is {percent(now)}, down from {percent(best)}.")]
     return [Sign(GOOD, f"Source accuracy is {percent(now)} on held-out samples and has not fallen.")]
+
+
+def length_sign(run: RunRecord) -> list[Sign]:
+    """Whether a run that has ended was still learning in its last third."""
+    last = run.last
+    before = [record for record in run.evaluations if record["step"] <= last["step"] * 2 / 3]
+    if not run.ended or not before:
+        return []
+    then, now = ((record.get("source") or {}).get("accuracy") for record in (before[-1], last))
+    if then is not None and now is not None and now - then > RISING_SOURCE:
+        rise = f"from {percent(then)} to {percent(now)} in the last third of the run"
+        return [Sign(BAD, f"The run is too short: source accuracy was still rising, {rise}.", TOO_SHORT)]
+    then, now = ((record.get("validators") or {}).get(DEFAULT) for record in (before[-1], last))
+    if then is not None and now is not None and now - then > RISING_SCORE:
+        rise = f"from {then:.2f} to {now:.2f} in the last third of the run"
+        return [Sign(WATCH, f"The label-free score was still rising, {rise}: a longer run may be better.")]
+    return []
 
 
 def share_signs(run: RunRecord, source_shares: Sequence[float] | None, classes: Sequence[str]) -> list[Sign]:
@@ -75,7 +101,7 @@ def share_signs(run: RunRecord, source_shares: Sequence[float] | None, classes: 
     usual = max(source_shares) if source_shares else 1 / len(shares)
     text = f"The largest predicted class on the target is {names[k]} with {percent(shares[k])}"
     if piled(shares[k], usual):
-        signs = [Sign(BAD, f"{text}: almost everything is predicted as one class.")]
+        signs = [Sign(BAD, f"{text}: almost everything is predicted as one class.", "one class")]
     elif shares[k] > 2 * usual:
         signs = [Sign(WATCH, f"{text}; the largest class of the source has {percent(usual)}.")]
     else:

@@ -1,11 +1,13 @@
 """The verdict on runs: did adaptation help, and how certain is that?"""
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from vmt.report.signs import BAD, GOOD, UNKNOWN, WATCH, Sign, percent
+from vmt.report.intervals import difference, wilson
+from vmt.report.signs import BAD, GOOD, UNKNOWN, WATCH, percent
+from vmt.report.standing import Standing, baseline_of
+from vmt.report.without_labels import verdict_without_labels, verdict_without_labels_on_all
 from vmt.runs.record import RunRecord
 
 SEED_NOTE = (
@@ -14,42 +16,45 @@ SEED_NOTE = (
 )
 
 # What the headline says about one run, and about several, with a verdict of this tone.
-ABOUT_ONE = {GOOD: "helped", WATCH: "is uncertain", BAD: "failed", UNKNOWN: "has nothing to be compared with"}
-ABOUT_SEVERAL = {**ABOUT_ONE, WATCH: "are uncertain", UNKNOWN: "have nothing to be compared with"}
+ABOUT_ONE = {GOOD: "helped", WATCH: "is uncertain", BAD: "failed", UNKNOWN: "cannot be judged"}
+ABOUT_SEVERAL = {**ABOUT_ONE, WATCH: "are uncertain"}
 
 
-def verdict_on_all(runs: Sequence[RunRecord], verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The verdict at the top of the page: that on the only adapted run, or one on all of them."""
-    adapted = [i for i, run in enumerate(runs) if run.kind == "adapted"] or list(range(len(runs)))
-    notes = means_over_seeds(runs)
-    if any(accuracy_of(run) for run in runs):
-        notes.append(SEED_NOTE)
+def verdict_on_all(standings: Sequence[Standing], chosen: Standing | None) -> dict[str, Any]:
+    """The verdict at the top of the page: that on the only adapted run, or one on all of them.
+
+    ``chosen`` is the run to use, if one is usable.
+    """
+    runs = [each.run for each in standings]
+    adapted = [each for each in standings if each.run.kind == "adapted"] or list(standings)
+    if not any(accuracy_of(each.run) for each in adapted):
+        return verdict_without_labels_on_all(standings, chosen)
+    notes = [*means_over_seeds(runs), SEED_NOTE]
+    verdicts = [verdict_on(each, standings) for each in adapted]
     if len(adapted) == 1:
-        only = verdicts[adapted[0]]
-        return {**only, "sentences": [*only["sentences"], *notes]}
-    tones = [verdicts[i]["tone"] for i in adapted]
+        return {**verdicts[0], "sentences": [*verdicts[0]["sentences"], *notes]}
+    tones = [verdict["tone"] for verdict in verdicts]
     counts = {tone: tones.count(tone) for tone in ABOUT_ONE if tone in tones}
-    each = [f"{runs[i].method} in {runs[i].folder.name}: {verdicts[i]['headline']}" for i in adapted[:8]]
+    pairs = list(zip(adapted, verdicts, strict=True))[:8]
+    each = [f"{standing.run.method} in {standing.name}: {verdict['headline']}" for standing, verdict in pairs]
     counted = ", ".join(f"{n} {ABOUT_ONE[tone] if n == 1 else ABOUT_SEVERAL[tone]}" for tone, n in counts.items())
-    if any(accuracy_of(runs[i]) for i in adapted):
-        notes.append("The best of several runs, chosen by this accuracy, looks better than it is.")
+    notes.append("The best of several runs, chosen by this accuracy, looks better than it is.")
     tone = tones[0] if set(tones) in ({GOOD}, {BAD}) else UNKNOWN
     return {"headline": f"Of {len(adapted)} runs, {counted}.", "tone": tone, "sentences": [*each, *notes]}
 
 
-def verdict_on(
-    run: RunRecord, others: Sequence[RunRecord], status: Mapping[str, str], signs: Sequence[Sign]
-) -> dict[str, Any]:
+def verdict_on(standing: Standing, others: Sequence[Standing]) -> dict[str, Any]:
     """A headline, its tone, and sentences about one run."""
-    accuracy, gain = accuracy_of(run), gain_of(run, others)
-    sentences: list[str] = []
-    if status["kind"] != "finished":
-        sentences.append(status["text"])
-    if accuracy is not None:
-        sentences.append(
-            f"{run.method} has an accuracy of {percent(accuracy['value'])} on the target (95\u00a0% interval "
-            f"{percent(accuracy['low'])} to {percent(accuracy['high'])}, {accuracy['samples']:,} labelled samples)."
-        )
+    run, runs = standing.run, [each.run for each in others]
+    accuracy, gain = accuracy_of(run), gain_of(run, runs)
+    if accuracy is None:
+        return verdict_without_labels(standing, others)
+    sentences = [standing.reason] if standing.reason else []
+    on = f" of {run.tested['name']}" if run.tested else ""
+    sentences.append(
+        f"{run.method} has an accuracy of {percent(accuracy['value'])} on the target (95\u00a0% interval "
+        f"{percent(accuracy['low'])} to {percent(accuracy['high'])}, {accuracy['samples']:,} labelled samples{on})."
+    )
     if gain is not None:
         base = gain["base"]
         sentences.append(
@@ -57,53 +62,40 @@ def verdict_on(
             f"difference of {points(gain['value'])} points ({points(gain['low'])} to {points(gain['high'])})."
         )
         sentences += renormalised_alone(gain["adabn"])
-        sentences += share_of_the_way(run, gain, others)
+        sentences += share_of_the_way(run, gain, runs)
     elif run.kind == "lower":
         sentences += renormalised_alone(adabn_of(run))
-    head, tone = headline(run, status, accuracy, gain, signs)
-    if accuracy is None:
-        sentences += without_labels(signs)
-    elif gain is None and run.kind == "adapted":
-        sentences.append(
-            "To see whether adaptation helped, train the same run with --method source_only, and report both."
-        )
+    elif run.kind == "adapted":
+        sentences.append("Whether adaptation helped is unknown until a run without adaptation is beside it.")
+    head, tone = headline(standing, accuracy, gain)
     return {"headline": head, "tone": tone, "sentences": sentences}
 
 
-def headline(
-    run: RunRecord,
-    status: Mapping[str, str],
-    accuracy: Mapping[str, Any] | None,
-    gain: Mapping[str, Any] | None,
-    signs: Sequence[Sign],
-) -> tuple[str, str]:
-    if status["kind"] == "collapsed":
+def headline(standing: Standing, accuracy: Mapping[str, Any], gain: Mapping[str, Any] | None) -> tuple[str, str]:
+    run = standing.run
+    if standing.state == "collapsed":
         return "No: the run collapsed.", BAD
-    so_far = " so far" if status["kind"] == "unfinished" else ""
-    if not run.evaluations:
-        return "Nothing has been measured yet.", UNKNOWN
+    so_far = " so far" if standing.state == "unfinished" else ""
     if run.kind == "lower":
         return "The lower bound: trained without the target.", UNKNOWN
     if run.kind == "upper":
         return "The upper bound: trained on target labels.", UNKNOWN
-    if accuracy is not None and accuracy["low"] <= 1 / max(2, len(run.last["target"]["predicted_share"])):
+    if accuracy["low"] <= 1 / max(2, len(run.last["target"]["predicted_share"])):
         return f"No{so_far}: it is no better than guessing.", BAD
-    if gain is not None:
-        if gain["low"] > 0:
-            return f"Yes{so_far}: adaptation helped.", GOOD
-        if gain["high"] < 0:
-            return f"No{so_far}: adaptation made it worse.", BAD
-        return f"Uncertain{so_far}: the difference may be chance.", WATCH
-    if accuracy is not None:
+    if gain is None:
         return f"{percent(accuracy['value'])} accuracy on the target{so_far}, and nothing to compare it with.", UNKNOWN
-    if any(sign.level == BAD for sign in signs):
-        return "No target labels, and there are warning signs.", BAD
-    return "Unknown without target labels; here are the signs.", UNKNOWN
+    if gain["low"] > 0 and not (standing.usable or so_far):
+        return f"Yes, adaptation helped, but there is a warning sign: {standing.state}.", WATCH
+    if gain["low"] > 0:
+        return f"Yes{so_far}: adaptation helped.", GOOD
+    if gain["high"] < 0:
+        return f"No{so_far}: adaptation made it worse.", BAD
+    return f"Uncertain{so_far}: the difference may be chance.", WATCH
 
 
 def accuracy_of(run: RunRecord) -> dict[str, Any] | None:
     """The last accuracy on labelled target samples, with its interval; None without labels."""
-    target = run.last.get("target") or {}
+    target = run.tested or run.last.get("target") or {}
     if target.get("accuracy") is None:
         return None
     low, high = wilson(target["accuracy"], target["samples"])
@@ -111,23 +103,20 @@ def accuracy_of(run: RunRecord) -> dict[str, Any] | None:
 
 
 def gain_of(run: RunRecord, others: Sequence[RunRecord]) -> dict[str, Any] | None:
-    """The difference to a lower bound on the same data, with the same seed if there is one; None without any."""
+    """The difference to source only on the same data; None without it."""
     mine = accuracy_of(run)
-    lower = [other for other in others if other.kind == "lower" and other.data_key == run.data_key]
-    lower = [other for other in lower if accuracy_of(other)]
-    if mine is None or run.kind == "lower" or not lower:
+    lower = baseline_of(run, [other for other in others if accuracy_of(other)])
+    if mine is None or run.kind == "lower" or lower is None:
         return None
-    seed = run.spec.recipe.config.seed
-    bound = next((other for other in lower if other.spec.recipe.config.seed == seed), lower[0])
-    base = accuracy_of(bound)
+    base = accuracy_of(lower)
     assert base is not None
     low, high = difference(mine["value"], mine["samples"], base["value"], base["samples"])
-    return {"base": base, "value": mine["value"] - base["value"], "low": low, "high": high, "adabn": adabn_of(bound)}
+    return {"base": base, "value": mine["value"] - base["value"], "low": low, "high": high, "adabn": adabn_of(lower)}
 
 
 def adabn_of(run: RunRecord) -> float | None:
-    """The accuracy of a lower bound after AdaBN; None if it was not measured."""
-    measured = (run.summary or {}).get("adabn") or {}
+    """The accuracy of a lower bound after AdaBN; None if it was not measured, or on other samples than ``--test``."""
+    measured = {} if run.tested else (run.summary or {}).get("adabn") or {}
     accuracy: float | None = measured.get("target_accuracy")
     return accuracy
 
@@ -155,24 +144,6 @@ def share_of_the_way(run: RunRecord, gain: Mapping[str, Any], others: Sequence[R
     return [f"That is {way} to a model trained on target labels ({percent(top['value'])})."]
 
 
-def without_labels(signs: Sequence[Sign]) -> list[str]:
-    bad = sum(sign.level == BAD for sign in signs)
-    watch = sum(sign.level == WATCH for sign in signs)
-    low, high = wilson(0.85, 200)
-    summary = "No sign is bad"
-    if bad + watch:
-        counts = ((bad, "bad"), (watch, "worth watching"))
-        summary = "Among the signs, " + " and ".join(
-            f"{n} {'is' if n == 1 else 'are'} {what}" for n, what in counts if n
-        )
-    return [
-        f"There are no labels for the target, so its accuracy is unknown. {summary}: see the list of signs. Good signs "
-        "rule out the known ways to fail; they do not prove that the classes are the right ones.",
-        "To find out, label 200 random target samples and pass them with --target-test. At an accuracy of 85 % the "
-        f"interval would be {percent(low)} to {percent(high)}.",
-    ]
-
-
 def means_over_seeds(runs: Sequence[RunRecord]) -> list[str]:
     """Mean and standard deviation over the seeds of each method with the same settings on the same data."""
     groups: dict[tuple[str, str, str], dict[int, float]] = {}
@@ -191,25 +162,3 @@ def means_over_seeds(runs: Sequence[RunRecord]) -> list[str]:
 def points(value: float) -> str:
     """Percentage points with a sign."""
     return f"{100 * value:+.1f}".replace("-", "−")
-
-
-def wilson(share: float, samples: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a binomial share, which is accurate near 0 and 1 as well."""
-    from scipy.stats import binomtest
-
-    if samples < 1:
-        return 0.0, 1.0
-    interval = binomtest(round(share * samples), samples).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
-
-
-def difference(a: float, samples_a: int, b: float, samples_b: int) -> tuple[float, float]:
-    """Newcombe's 95 % interval of a - b, from the two Wilson intervals.
-
-    It treats the two shares as measured on different samples. If they are of the same samples, it is too wide.
-    """
-    low_a, high_a = wilson(a, samples_a)
-    low_b, high_b = wilson(b, samples_b)
-    below = sqrt((a - low_a) ** 2 + (high_b - b) ** 2)
-    above = sqrt((high_a - a) ** 2 + (b - low_b) ** 2)
-    return a - b - below, a - b + above

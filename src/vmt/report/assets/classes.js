@@ -28,7 +28,7 @@ function shareTable(shares, about) {
   const cut = order.length > MANY;
   if (cut) order = order.sort((a, b) => predicted[b] - predicted[a]).slice(0, MANY);
   const rows = order.map((k) => [called(k), ...columns.map(([, share, kind, counts]) => bar(share[k], most, kind, shares.logged ? null : counts[k]))]);
-  const caption = (cut ? `The ${MANY} most often predicted of ${predicted.length} classes` : "All classes") +
+  const caption = (cut ? `The ${MANY} most often predicted of ${predicted.length} classes, share and number of samples` : "All classes, share and number of samples") +
     (shares.logged ? " (from the log)" : about.target_samples ? `; target: ${whole(about.target_samples)} samples of ${about.target_name}` : "");
   return el("div", {}, el("h3", {}, "Share of each class"),
     scrolling("Class shares", table(caption, ["class", ...columns.map(([name]) => name)], rows, "bars")));
@@ -37,7 +37,7 @@ function shareTable(shares, about) {
 function bar(share, most, kind, count) {
   const inner = el("span", { class: `bar ${kind}`, "aria-hidden": "true" });
   inner.style.width = `${(100 * share) / most}%`;
-  return el("span", { class: "barred" }, inner, el("span", { class: "figure", title: count === null ? null : `${whole(count)} samples` }, percent(share)));
+  return el("span", { class: "barred" }, inner, el("span", { class: "figure" }, percent(share), count === null ? null : el("span", { class: "count" }, ` (${whole(count)})`)));
 }
 
 function confusionTable({ matrix, largest }) {

@@ -143,24 +143,31 @@ function numbers(chart, series, format) {
   return box;
 }
 
-/** The accuracy of every run with its interval, on one axis. */
-function drawIntervals() {
-  const known = DATA.runs.map((each, i) => ({ ...each, i })).filter((each) => each.accuracy);
+/** The accuracy of every run with its interval or, without labels, its score; all on one axis. */
+function drawResults() {
+  const models = DATA.runs.map((each, i) => ({ ...each, kind: `c${i % COLOURS}` })).concat(DATA.references.map((each) => ({ ...each, kind: "faint", usable: true })));
+  const labelled = models.some((each) => each.accuracy);
+  const known = models.map((each) => ({ ...each, figure: labelled ? each.accuracy : each.score })).filter((each) => each.figure);
   if (!known.length) return;
+  if (!labelled) known.sort((a, b) => b.usable - a.usable || b.figure.value - a.figure.value);
+  const format = labelled ? percent : (value) => value.toFixed(2);
   const row = 38, height = known.length * row + 32, left = 2, right = 398;
-  const start = Math.max(0, Math.floor(10 * Math.min(...known.map((each) => each.accuracy.low)) - 0.5) / 10);
-  const x = (share) => left + ((share - start) / (1 - start)) * (right - left);
-  const descriptions = known.map(({ name, accuracy: a }) => `${name}: ${percent(a.value)}, ${percent(a.low)} to ${percent(a.high)}`);
-  const rows = known.map(({ i, name, accuracy: a }, n) => {
-    const y = 22 + n * row;
-    return svg("g", {}, svg("text", { class: "name", x: left, y: y - 7 }, name.length > 34 ? "…" + name.slice(-33) : name),
-      svg("text", { class: "value", x: right, y: y - 7, "text-anchor": "end" }, percent(a.value)),
+  const lows = known.map(({ figure }) => figure.low ?? figure.value);
+  const start = labelled ? Math.max(0, Math.floor(10 * Math.min(...lows) - 0.5) / 10) : Math.min(0, ...lows), end = labelled ? 1 : Math.max(1, ...known.map(({ figure }) => figure.value));
+  const x = (value) => left + ((value - start) / (end - start)) * (right - left);
+  const beside = ({ usable, state: why }) => (usable ? "" : ` (${why})`);
+  const descriptions = known.map((each) => `${each.name}: ${format(each.figure.value)}${labelled ? `, ${percent(each.figure.low)} to ${percent(each.figure.high)}` : ""}${beside(each)}`);
+  const rows = known.map((each, n) => {
+    const y = 22 + n * row, { figure, kind, name } = each;
+    return svg("g", {}, svg("text", { class: "name", x: left, y: y - 7 }, (name.length > 30 ? "…" + name.slice(-29) : name) + beside(each)),
+      svg("text", { class: "value", x: right, y: y - 7, "text-anchor": "end" }, format(figure.value)),
       svg("line", { class: "axis", x1: left, x2: right, y1: y + 4, y2: y + 4 }),
-      svg("line", { class: `whisker c${i % COLOURS}`, x1: x(a.low), x2: x(a.high), y1: y + 4, y2: y + 4 }),
-      svg("circle", { class: `dot c${i % COLOURS}`, cx: x(a.value), cy: y + 4, r: 5 }));
+      labelled ? svg("line", { class: `whisker ${kind}`, x1: x(figure.low), x2: x(figure.high), y1: y + 4, y2: y + 4 }) : null,
+      svg("circle", { class: `${each.usable ? "dot" : "dot failed"} ${kind}`, cx: x(figure.value), cy: y + 4, r: 5 }));
   });
-  const marks = [0, 0.25, 0.5, 0.75, 1].map((t) => start + t * (1 - start)).map((t) => svg("text", { class: "tick", x: x(t), y: height - 6,
-    "text-anchor": t === start ? "start" : t === 1 ? "end" : "middle" }, `${short(100 * t)} %`));
-  replace(byId("intervals"), el("figure", { class: "card" }, el("figcaption", {}, "Target accuracy, with 95 % intervals"),
+  const marks = [0, 0.25, 0.5, 0.75, 1].map((t) => start + t * (end - start)).map((t) => svg("text", { class: "tick", x: x(t), y: height - 6,
+    "text-anchor": t === start ? "start" : t === end ? "end" : "middle" }, labelled ? `${short(100 * t)} %` : short(t)));
+  const title = labelled ? "Target accuracy, with 95\u00a0% intervals" : `Label-free score (${DATA.score}), not an accuracy`;
+  replace(byId("intervals"), el("figure", { class: "card" }, el("figcaption", {}, title),
     svg("svg", { viewBox: `0 0 400 ${height}`, role: "img", "aria-label": descriptions.join("; ") }, ...rows, ...marks)));
 }

@@ -4,6 +4,7 @@ function drawRun() {
   if (task().sheet) sheet.src = task().sheet.uri;
   document.documentElement.classList.toggle("pixelated", Boolean(task().sheet && task().sheet.tile <= 32));
   byId("run").value = String(state.run);
+  byId("printed-run").textContent = `Details of the run ${run().name} (${run().method}, seed ${run().seed})`;
   for (const button of document.querySelectorAll(".open-run")) {
     const chosen = Number(button.value) === state.run;
     button.setAttribute("aria-pressed", String(chosen));
@@ -20,6 +21,34 @@ function chooseRun(i) {
   state.run = i;
   drawRun();
   drawCurves();
+}
+
+/** Copies the command beside a button; where the clipboard is closed to pages, the command is selected instead. */
+async function copy(button) {
+  const code = byId(button.value);
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+  } catch {
+    getSelection().selectAllChildren(code);
+    if (!document.execCommand("copy")) return void (button.textContent = "Selected");
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+}
+
+/** Paper has no dark theme, no pointer and nothing to unfold: show everything, in light colours, while printing. */
+function printWhole() {
+  const theme = document.documentElement.dataset.theme;
+  const folded = [...document.querySelectorAll("details:not([open])")].filter((box) => !box.classList.contains("numbers"));
+  document.documentElement.dataset.theme = "light";
+  for (const box of folded) box.open = true;
+  if (state.resized) state.resized();
+  window.addEventListener("afterprint", () => {
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    for (const box of folded) box.open = false;
+    if (state.resized) state.resized();
+  }, { once: true });
 }
 
 function isDark() {
@@ -52,6 +81,8 @@ function setUp() {
     theme.setAttribute("aria-pressed", String(isDark()));
     if (state.resized) state.resized();
   });
+  for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", () => copy(button));
+  window.addEventListener("beforeprint", printWhole);
   let waiting = 0;
   window.addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
@@ -60,6 +91,6 @@ function setUp() {
 }
 
 setUp();
-drawIntervals();
+drawResults();
 drawRun();
 drawCurves();

@@ -1,0 +1,107 @@
+"""What is shown beside the runs: a choice that ``method=auto`` made among them, and models that have no run folder."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vmt.report.intervals import wilson
+from vmt.report.standing import Standing
+from vmt.runs.folder import RUN, SUMMARY
+from vmt.validators.registry import DEFAULT
+
+ADABN = "re-normalising alone (AdaBN)"
+
+
+def choice_in(folders: Sequence[Path]) -> dict[str, Any] | None:
+    """The choice that was made among the runs in a folder: its ``text``, and the name of the run ``chosen``.
+
+    Such a folder has a summary with the key ``choice``. With several of them, only the runs are compared.
+    """
+    found = [choice for folder in folders if (choice := read_choice(folder)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def read_choice(folder: Path) -> dict[str, Any] | None:
+    try:
+        summary = json.loads((folder / SUMMARY).read_text())
+    except (OSError, ValueError):
+        return None  # a run with a damaged summary is refused where it is read
+    choice = summary.get("choice") if isinstance(summary, dict) else None
+    if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
+        return None
+    return choice
+
+
+def with_candidates(folders: Sequence[Path]) -> list[Path]:
+    """The folders, with the runs that a choice was made among in place of the folder that they are in."""
+    found: list[Path] = []
+    for folder in folders:
+        inside: set[Path] = set()
+        if read_choice(folder) is not None:
+            inside = {path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{RUN}")}
+        found += sorted(inside) or [folder]
+    return found
+
+
+def chosen_by(choice: Mapping[str, Any] | None, standings: Sequence[Standing]) -> Standing | None:
+    """The run that a choice names, unless an alarm says that it is not usable."""
+    name = None if choice is None else str(choice.get("chosen"))
+    named = [each for each in standings if name in (each.run.folder.name, each.name, each.run.spec.recipe.method)]
+    return next((each for each in named if each.usable), None)
+
+
+def references(standings: Sequence[Standing], choice: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Models without a run folder that the table of runs has a row for: AdaBN, and candidates that were not kept.
+
+    ``after`` is the index of the run below which the row is shown.
+    """
+    rows = []
+    seen: set[str] = set()
+    for i, standing in enumerate(standings):
+        found = (standing.run.summary or {}).get("adabn")
+        if isinstance(found, Mapping) and standing.run.data_key not in seen:
+            seen.add(standing.run.data_key)
+            samples = (standing.run.last.get("target") or {}).get("samples", 0)
+            known = {**found, "target_accuracy": None} if standing.run.tested else found  # on other samples
+            rows.append({"name": ADABN, "after": i, **figures(known, samples)})
+    folders = {each.run.folder.name for each in standings}
+    for name, about in candidates_in(choice).items():
+        if name not in folders:
+            rows.append({"name": name, "after": len(standings) - 1, **figures(about, 0)})
+    return rows
+
+
+def about_adabn(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence about the score of AdaBN, if that is all that is known of it."""
+    return [
+        f"Re-normalising alone has a score of {row['score']['value']:.2f}: the weights of source only, and batch-norm "
+        "statistics of the target (AdaBN)."
+        for row in rows
+        if row["name"] == ADABN and row["score"] and not row["accuracy"]
+    ]
+
+
+def candidates_in(choice: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """What a choice says about each of its candidates, by name."""
+    found = {} if choice is None else choice.get("candidates")
+    if isinstance(found, Mapping):
+        return {str(name): about if isinstance(about, Mapping) else {} for name, about in found.items()}
+    if isinstance(found, list):
+        named = [about if isinstance(about, Mapping) else {"name": about} for about in found]
+        return {str(about["name"]): about for about in named if "name" in about}
+    return {}
+
+
+def figures(about: Mapping[str, Any], samples: int) -> dict[str, Any]:
+    """Score and accuracy of a model, as far as they are known."""
+    scores = about.get("validators")
+    score = scores.get(DEFAULT) if isinstance(scores, Mapping) else about.get("score")
+    accuracy = about.get("target_accuracy")
+    found: dict[str, Any] = {"score": None, "accuracy": None, "alarm": about.get("alarm") or None}
+    if isinstance(score, int | float):
+        found["score"] = {"value": float(score), "more": None}
+    if isinstance(accuracy, int | float):
+        low, high = wilson(accuracy, samples) if samples else (accuracy, accuracy)
+        found["accuracy"] = {"value": float(accuracy), "low": low, "high": high, "samples": samples}
+    return found

@@ -1,0 +1,238 @@
+"""The report on runs without target labels: which run to use, why, and what to do next."""
+
+import ast
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmt
+from tests.own_data import write_blobs
+from tests.report_runs import fabricate, report, three_runs, train
+from vmt.cli.main import main
+from vmt.validators.registry import DEFAULT
+
+GOOD = {"scores": (0.80, 0.82)}
+BETTER = {"scores": (0.90, 0.91)}
+SHORT = {"scores": (0.1, 0.3), "source_before": 0.3, "source_accuracy": 0.6}
+ALARM = {"scores": (0.97, 0.99), "alarm": "1 of 3 classes is never predicted"}
+COLLAPSED = {"scores": (0.9, 0.99), "summary": {"collapsed": "at iteration 200 collapsed."}, "share": (1.0, 0.0, 0.0)}
+
+
+@pytest.fixture(scope="module")
+def unlabelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run without target labels, in a folder whose name a shell would split."""
+    folder = tmp_path_factory.mktemp("it's mine")
+    source, target = write_blobs(folder)
+    return train(folder / "run", ["--source", str(source), "--target", str(target)], "--method", "dann")
+
+
+@pytest.mark.parametrize(
+    ("runs", "use", "tone"),
+    [
+        ({"a": GOOD, "b": BETTER}, "b", "unknown"),
+        ({"lower": GOOD, "a": BETTER}, "a", "unknown"),
+        ({"lower": BETTER, "a": GOOD}, "lower", "watch"),
+        ({"a": GOOD, "b": COLLAPSED, "c": SHORT}, "a", "unknown"),
+        ({"a": GOOD, "b": ALARM}, "a", "unknown"),
+        ({"lower": GOOD, "a": ALARM}, "lower", "bad"),
+        ({"a": SHORT, "b": COLLAPSED}, None, "bad"),
+        ({"a": ALARM}, None, "bad"),
+        ({"a": {"finished": False, **GOOD}}, None, "unknown"),
+        ({"a": {}}, "a", "unknown"),
+    ],
+)
+def test_the_headline_names_the_run_to_use_or_none(
+    tmp_path: Path, runs: dict[str, Any], use: str | None, tone: str
+) -> None:
+    for name, numbers in runs.items():
+        method = "source_only" if name == "lower" else "vmt"
+        fabricate(tmp_path / "runs" / name, method, accuracy=None, lambda_t=0.1, **numbers)
+    page, data = report(tmp_path / "r.html", tmp_path / "runs")
+    assert (data["chosen"] is None) == (use is None)
+    assert data["verdict"]["tone"] == tone
+    heading = re.findall(r"<h1.*?</h1>", page, re.DOTALL)[0]
+    if use is not None:
+        assert data["runs"][data["chosen"]]["name"] == use
+        assert data["first"] == data["chosen"], "the run to use is opened first"
+        assert f" {use}" in heading
+    assert data["next"], "there is always something to do next"
+
+
+def test_no_tick_stands_beside_an_alarm(tmp_path: Path) -> None:
+    for name, numbers in {"a": ALARM, "b": COLLAPSED, "c": SHORT}.items():
+        fabricate(tmp_path / "runs" / name, accuracy=None, **numbers)
+    page, data = report(tmp_path / "r.html", tmp_path / "runs")
+    assert [run["state"] for run in data["runs"]] == ["alarm", "collapsed", "too short"]
+    assert 'class="status good"' not in page
+    assert "✓" not in page.split("<script")[0].split("</style>")[1]
+    # With labels and an alarm, a gain is not good without reserve.
+    fabricate(tmp_path / "labelled" / "lower", "source_only", 0.5)
+    fabricate(tmp_path / "labelled" / "mine", "vmt", 0.9, **ALARM)
+    assert report(tmp_path / "r.html", tmp_path / "labelled")[1]["verdict"]["tone"] == "watch"
+
+
+def test_a_best_model_that_was_kept_is_used_after_a_collapse(tmp_path: Path) -> None:
+    best = {"by": DEFAULT, "step": 100, "score": 0.9, "alarm": None, "phase": "vmt"}
+    run = fabricate(tmp_path / "run", accuracy=None, **{**COLLAPSED, "summary": {"collapsed": "yes", "best": best}})
+    for name in ("model.safetensors", "model_best.safetensors"):
+        (run / name).touch()
+    _, data = report(tmp_path / "r.html", run)
+    assert data["runs"][0]["state"] == "best kept"
+    assert data["verdict"]["tone"] == "watch"
+    assert "model_best.safetensors" in data["next"][0]["command"]
+
+
+def test_source_only_is_what_the_others_are_compared_with(unlabelled: Path, tmp_path: Path) -> None:
+    data_flags = ["--source", str(unlabelled.parent / "source.npz"), "--target", str(unlabelled.parent / "target.npz")]
+    lower = train(tmp_path / "lower", data_flags, "--method", "source_only")
+    _, data = report(tmp_path / "r.html", lower, unlabelled, "--map", "none")
+    base, mine = data["runs"]
+    assert mine["base"] == 0
+    assert mine["score"]["more"] == pytest.approx(mine["score"]["value"] - base["score"]["value"])
+    source = data["tasks"][0]["samples"]["source"]  # the page shows all 240 target samples
+    same = np.mean(np.array(mine["predicted"])[source:] == np.array(base["predicted"])[source:])
+    assert mine["agreement"] == pytest.approx(same)
+    assert not any(step["text"].startswith("Compare") for step in data["next"]), "it is there already"
+    _, alone = report(tmp_path / "r.html", unlabelled, "--map", "none")
+    assert any(step["text"].startswith("Compare") for step in alone["next"])
+
+
+def test_settings_that_differ_have_columns(tmp_path: Path) -> None:
+    fabricate(tmp_path / "runs" / "a", accuracy=None, lambda_t=0.1, radius=2.0, **GOOD)
+    fabricate(tmp_path / "runs" / "b", accuracy=None, lambda_t=0.3, radius=2.0, seed=1, **GOOD)
+    fabricate(tmp_path / "runs" / "lower", "source_only", accuracy=None, **GOOD)
+    page, data = report(tmp_path / "r.html", tmp_path / "runs")
+    assert data["columns"] == ["λ_t", "seed"]
+    assert [run["differs"] for run in data["runs"]] == [["–", "0"], ["0.1", "0"], ["0.3", "1"]]
+    assert 'data-label="λ_t">0.3<' in page
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({}, ["predict", "--test", "source_only"]),
+        (SHORT, ["--iterations 800", "source_only"]),
+        (ALARM, ["--lambda-t 0.05", "source_only"]),
+        ({"finished": False}, ["--resume", "source_only"]),
+    ],
+)
+def test_what_to_do_next(tmp_path: Path, numbers: dict[str, Any], words: list[str]) -> None:
+    run = fabricate(tmp_path / "my runs" / "a", accuracy=None, lambda_t=0.1, **{**GOOD, **numbers})
+    page, data = report(tmp_path / "r.html", run)
+    commands = [step["command"] for step in data["next"]]
+    assert len(commands) == len(words)
+    assert all(word in command for word, command in zip(words, commands, strict=True))
+    for command in commands:
+        assert f"'{run.parent}/" in command, "a path with a space is quoted for a shell"
+    assert page.count('class="copy"') == len(commands)
+
+
+@pytest.mark.parametrize("runs", [["good", "short"], ["collapsed"], ["short"]])
+def test_the_commands_work_as_they_are_written(
+    unlabelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    three_runs(unlabelled, Path("my runs"))
+    _, data = report(Path("r.html"), *(f"my runs/{name}" for name in runs), "--map", "none")
+    blobs = np.load(unlabelled.parent / "test.npz")
+    np.savez("labels.npz", x=blobs["x"][:50], y=blobs["y"][:50])
+    for step in data["next"]:
+        program, *arguments = shlex.split(step["command"].replace("held-out/", "labels.npz"))
+        assert program == "vmt"
+        assert main([*arguments, *(["--iterations", "2"] if arguments[0] == "train" else [])]) == 0, step
+    made = ["predictions.csv"] if "good" in runs else [f"my runs/{runs[0]}-2/model.safetensors"]
+    assert all(Path(name).is_file() for name in made)
+
+
+def test_labels_that_turn_up_later(
+    unlabelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = unlabelled.parent / "test.npz"
+    capsys.readouterr()
+    assert main(["evaluate", str(unlabelled), "--test", str(test), "--json"]) == 0
+    expected = json.loads(capsys.readouterr().out.splitlines()[-1])
+    before = report(tmp_path / "r.html", unlabelled, "--map", "none")[1]
+    _, data = report(tmp_path / "r.html", unlabelled, "--test", test, "--map", "none", "--samples", 10)
+    (run,) = data["runs"]
+    assert before["runs"][0]["accuracy"] is None
+    assert run["accuracy"]["value"] == pytest.approx(expected["accuracy"])
+    assert run["accuracy"]["samples"] == 240, "all of them are used, whatever --samples says"
+    assert np.array(run["confusion"]["matrix"]).sum() == 240
+    assert data["tasks"][0]["note"] == "", "the data of the run have not changed"
+    # The model alone is enough, if the data of the run are gone.
+    gone = tmp_path / "gone"
+    shutil.copytree(unlabelled, gone)
+    named = json.loads((gone / "run.json").read_text())
+    named["data"] |= {"source": "nowhere.npz", "target": "nowhere-too.npz"}
+    (gone / "run.json").write_text(json.dumps(named))
+    monkeypatch.chdir(tmp_path)
+    _, data = report(tmp_path / "r.html", gone, "--test", test)
+    assert data["runs"][0]["accuracy"]["value"] == pytest.approx(expected["accuracy"])
+    assert main(["report", str(unlabelled), "--test", str(unlabelled.parent / "target.npz"), "-o", "r.html"]) == 2
+    assert "target.npz" in capsys.readouterr().err
+
+
+def test_a_run_from_python_has_steps_in_python(tmp_path: Path) -> None:
+    source, target = write_blobs(tmp_path)
+    arrays = np.load(source)
+    given = (arrays["x"], arrays["y"]), np.load(target)["x"]
+    vmt.adapt(*given, iterations=6, out=tmp_path / "run", progress=False)
+    _, data = report(tmp_path / "r.html", tmp_path / "run")
+    python = [step["command"] for step in data["next"] if step["python"]]
+    assert python
+    for code in python:
+        assert isinstance(ast.parse(code, mode="eval").body, ast.Call)
+        assert str(tmp_path) in code
+
+
+def test_warnings_of_runs_are_shown_and_lower_the_tone(tmp_path: Path) -> None:
+    run = fabricate(tmp_path / "a", accuracy=None, summary={"warnings": ["Class <7> has 0 % of the target."]}, **GOOD)
+    page, data = report(tmp_path / "r.html", run)
+    assert data["warnings"] == [["a", "Class <7> has 0 % of the target."]]
+    assert "Class &lt;7&gt; has 0 % of the target." in page.split('id="runs"')[0]
+    assert data["verdict"]["tone"] == "watch"
+    assert "--test" in data["next"][0]["command"], "measure before use"
+
+
+def test_re_normalising_alone_has_a_row_beside_source_only(tmp_path: Path) -> None:
+    adabn = {"adabn": {"target_accuracy": None, "validators": {DEFAULT: 0.5}}}
+    fabricate(tmp_path / "runs" / "lower", "source_only", accuracy=None, summary=adabn, **GOOD)
+    fabricate(tmp_path / "runs" / "mine", accuracy=None, summary=adabn, **BETTER)
+    page, data = report(tmp_path / "r.html", tmp_path / "runs")
+    (row,) = data["references"]
+    assert row["after"] == 0
+    assert row["score"]["value"] == 0.5
+    assert page.index("lower</button>") < page.index("AdaBN)</th>") < page.index("mine</button>")
+    labelled = {"adabn": {"target_accuracy": 0.7, "validators": {}}}
+    fabricate(tmp_path / "known" / "lower", "source_only", 0.6, summary=labelled)
+    fabricate(tmp_path / "known" / "mine", "vmt", 0.8)
+    (row,) = report(tmp_path / "r.html", tmp_path / "known")[1]["references"]
+    assert row["accuracy"]["low"] < 0.7 < row["accuracy"]["high"]
+
+
+@pytest.mark.parametrize("inside", ["", "candidates"])
+def test_a_choice_among_candidates_is_explained(tmp_path: Path, inside: str) -> None:
+    folder = tmp_path / "auto"
+    fabricate(folder / inside / "source_only", "source_only", accuracy=None, **GOOD)
+    fabricate(folder / inside / "vmt", accuracy=None, **BETTER)
+    choice = {"text": "Nothing is <credibly> better.", "chosen": "source_only", "candidates": {"adabn": {"score": 0.3}}}
+    (folder / "summary.json").write_text(json.dumps({"choice": choice}))
+    page, data = report(tmp_path / "r.html", folder)
+    assert "Nothing is &lt;credibly&gt; better." in page
+    assert data["runs"][data["chosen"]]["name"] == "source_only"
+    assert [row["name"] for row in data["references"]] == ["adabn"]
+    assert len(data["runs"]) == 2
+
+
+def test_the_header_has_runs_task_and_date(tmp_path: Path) -> None:
+    page, data = report(tmp_path / "r.html", fabricate(tmp_path / "mine"))
+    top = page.split('class="about">')[1].split("</p>")[0]
+    assert "mine" in top
+    assert "gone.npz → gone-too.npz" in top
+    assert f'<time datetime="{data["date"]}">' in top
