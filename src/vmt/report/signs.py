@@ -78,7 +78,8 @@ def source_sign(run: RunRecord) -> list[Sign]:
 def length_sign(run: RunRecord) -> list[Sign]:
     """Whether a run that has ended was still learning in its last third."""
     last = run.last
-    before = [record for record in run.evaluations if record["step"] <= last["step"] * 2 / 3]
+    of_phase = [record for record in run.evaluations if record["phase"] == last["phase"]]  # DIRT-T forgets the source
+    before = [record for record in of_phase if record["step"] <= last["step"] * 2 / 3]
     if not run.ended or not before:
         return []
     then, now = ((record.get("source") or {}).get("accuracy") for record in (before[-1], last))

@@ -7,6 +7,7 @@ from vmt.errors import few
 from vmt.report.intervals import wilson
 from vmt.report.signs import BAD, UNKNOWN, WATCH, percent
 from vmt.report.standing import Standing, baseline_among, best_first, to_use
+from vmt.runs.ranking import refined
 from vmt.validators.registry import DEFAULT, VALIDATORS
 
 LISTED = 8
@@ -20,7 +21,7 @@ def verdict_without_labels_on_all(standings: Sequence[Standing], chosen: Standin
     base = None if chosen is None else baseline_among(chosen, standings)
     sentences = []
     if chosen is not None:
-        sentences += [*compared_with_source_only(chosen, base), *what_a_score_is(chosen)]
+        sentences += [*compared_with_source_only(chosen, base), *what_a_score_is(standings)]
     others = [each for each in best_first(standings) if each is not chosen and each is not base]
     sentences += [about_another(each) for each in others[:LISTED]]
     return {"headline": head, "tone": tone, "sentences": [*sentences, what_labels_would_tell()]}
@@ -83,12 +84,16 @@ def compared_with_source_only(chosen: Standing, base: Standing | None) -> list[s
     return [" ".join(sentences)] if sentences else []
 
 
-def what_a_score_is(chosen: Standing) -> list[str]:
-    if chosen.score is None:
+def what_a_score_is(standings: Sequence[Standing]) -> list[str]:
+    models = [each.model for each in standings if each.model is not None and each.score is not None]
+    if not models:
         return []
-    return [
+    text = (
         f"The score is {DEFAULT}: {VALIDATORS[DEFAULT].text}. Higher is better. It ranks runs and is not an accuracy."
-    ]
+    )
+    if refined(models, DEFAULT):
+        text += " After DIRT-T, it is that of the model before it plus what DIRT-T changed on the target."
+    return [text]
 
 
 def about_another(standing: Standing) -> str:
