@@ -103,7 +103,7 @@ def test_the_page_renders(page: Any) -> None:
     assert page.locator("h1").count() == 1
     assert len(texts(page, "#sign-list li")) >= 3
     assert page.locator("#curve-groups svg path.line").count() > 10
-    assert page.locator("#intervals svg circle").count() == 2
+    assert page.locator("#intervals svg circle").count() == 3, "two runs and AdaBN"
     assert page.locator("table.confusion tbody tr").count() == len(NAMES)
     assert "vmt" in page.locator("#settings-tables").inner_text()
     assert page.locator("details.group[data-group=discriminator] figure").count() >= 3
