@@ -191,11 +191,9 @@ def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
 def train_command(data: DataSpec, recipe: Recipe) -> list[str]:
     """The words of the ``vmt train`` command for a recipe, with every setting that it has."""
     words = ["vmt", "train", *([data.task] if data.task else [])]
-    for name in ("data", "source", "target", "target_test", "label", "channels", "use_target_labels"):
-        if (value := getattr(data, name)) is not None:
+    for name in names(DataSpec):
+        if name != "task" and (value := getattr(data, name)) is not None:
             words += flag(name, value)
-    if data.image_size is not None:
-        words += ["--image-size", *map(str, data.image_size)]
     words += ["--method", recipe.method, "--net", recipe.net]
     for name in names(Settings):
         if recipe.settings.get(name) is not None:
@@ -237,7 +235,8 @@ def flag(name: str, value: Any) -> list[str]:
     written = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{written}" if value else f"--no-{written}"]
-    return [f"--{written}", f"{value:g}" if isinstance(value, float) else str(value)]
+    values = value if isinstance(value, list) else [value]
+    return [f"--{written}", *(f"{each:g}" if isinstance(each, float) else str(each) for each in values)]
 
 
 def net_flag(run: RunRecord) -> list[str]:
