@@ -2,10 +2,15 @@
 
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from textwrap import shorten
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
 
 # Characters that a terminal obeys instead of showing them: control characters other than tabs and line breaks, and
 # those that change the direction of the text around them.
@@ -21,6 +26,41 @@ class InputError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
+
+
+@contextmanager
+def parsing(path: Path | str, kind: str, remedy: str) -> Iterator[None]:
+    """Turn any failure to parse a given file into an :class:`InputError` that names the file and the remedy.
+
+    This is the one boundary around every parser. Depending on where a file is damaged, a parser may raise almost any
+    exception, also a MemoryError or a RecursionError. An :class:`InputError` from inside keeps its sentence, because it
+    says more. Only the parsing belongs in the block: what is wrong elsewhere must keep its traceback.
+
+    >>> with parsing("run.json", "a record", "start again"):
+    ...     {}["method"]
+    Traceback (most recent call last):
+      ...
+    vmt.errors.InputError: run.json is truncated, damaged or not a record (KeyError: 'method'): start again.
+    """
+    try:
+        yield
+    except InputError as error:
+        if shown(path) in str(error):
+            raise
+        raise InputError(f"{shown(path)}: {error}") from error
+    except Exception as error:
+        # Damaged compressed data raise an OSError without a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise InputError(
+                f"{shown(path)} cannot be read ({error.strerror or error}): check the file and its permissions."
+            ) from error
+        raise InputError(f"{shown(path)} is truncated, damaged or not {kind} ({_reason(error)}): {remedy}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """The type and the message of an error, in one short line without control characters."""
+    text = "".join(letter if letter.isprintable() else " " for letter in str(error))
+    return shorten(f"{type(error).__name__}: {text}" if text.strip() else type(error).__name__, 160, placeholder=" …")
 
 
 def message_of_os_error(error: OSError) -> str:
@@ -53,6 +93,49 @@ def whole(value: Any, name: str) -> int:
         return operator.index(value)
     except TypeError as error:
         raise InputError(f"{name} is {value!r}: give a whole number.") from error
+
+
+def from_json(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass from the values of a JSON object, each of which must have the type of its field.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Size:
+    ...     height: int
+    >>> from_json(Size, {"height": 3}), from_json(Size, {"height": None})
+    Traceback (most recent call last):
+      ...
+    TypeError: height is None
+    """
+    check_types(values, get_type_hints(kind))
+    return kind(**values)
+
+
+def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Raise a TypeError for a value of a JSON object that has another type than its annotation; others are ignored."""
+    for name, value in values.items():
+        if name in hints and not _has_type(value, hints[name]):
+            raise TypeError(f"{name} is {value!r}")
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    """Whether a value has the type of an annotation; in JSON, a list may stand for a tuple, and 1 for 1.0."""
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind is Any:
+        return True
+    if kind in (UnionType, Union):
+        return any(_has_type(value, each) for each in inner)
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    if kind in (list, tuple):
+        if not isinstance(value, list | tuple):
+            return False
+        kinds = inner[:1] * len(value) if kind is list or inner[1:] == (...,) else inner
+        return len(value) == len(kinds) and all(map(_has_type, value, kinds))
+    if inner:  # of a mapping
+        fits = isinstance(value, Mapping)
+        return fits and all(_has_type(k, inner[0]) and _has_type(v, inner[1]) for k, v in value.items())
+    return isinstance(value, kind)
 
 
 def counted(count: int, what: str) -> str:

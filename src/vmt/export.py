@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,9 @@ from vmt.data.domains import domain, reorder_columns
 from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX, PT2
 from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically
-from vmt.errors import InputError
+from vmt.errors import InputError, parsing
 from vmt.evaluate.accuracy import BATCH
-from vmt.model import Model, load
+from vmt.model import Model, load, read_description
 
 EXPORT_FORMAT, EXPORT_VERSION = "vmt-export", 1
 EXTRA = "vmt.json"
@@ -45,8 +46,12 @@ SHARE_MISSING = 0.1  # of random samples for a model that fills in missing value
 AXES = ("batch", "height", "width")
 MISSING = "ONNX files need the package {}: pip install 'vmt[export]'."
 
-# onnxruntime has no name for this level of logging.
-ERRORS_ONLY = 3
+# onnxruntime has no name for this level of logging: errors are raised, and need not be printed as well.
+NO_MESSAGES = 4
+# The memory in bytes for the weights and the results of all layers. A file decides what it computes, so without a limit
+# one of a few hundred bytes could fill the memory.
+ONNX_MEMORY = 3 * 2**29
+EXPORTED = ("an exported model", "export the model again")
 
 Run = Callable[[NDArray[Any]], NDArray[np.float32]]
 
@@ -301,17 +306,34 @@ def first_line(error: BaseException) -> str:
 class Exported:
     """A classifier read from an exported file, which runs on the CPU."""
 
-    def __init__(self, run: Run, header: Mapping[str, str]) -> None:
+    def __init__(self, run: Run, header: Mapping[str, str], name: str) -> None:
+        self.name = name
         self.run = run
-        self.classes: tuple[str, ...] = tuple(json.loads(header["classes"]))
-        self.features: tuple[str, ...] = tuple(json.loads(header.get("features", "[]")))
-        self.preprocess = Preprocess.from_dict(json.loads(header["preprocess"]))
+        self.preprocess, classes, features = read_description(header)
+        self.classes, self.features = tuple(classes), tuple(features)
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """The probability of each class for each sample: (N, classes)."""
         x = reorder_columns(x, self.features, "the input", "the file")
         stored = self.stored(domain(x, name="the input", missing=self.preprocess.fill is not None).x)
-        return np.concatenate([self.run(stored[i : i + BATCH]) for i in range(0, len(stored), BATCH)])
+        return np.concatenate([self.checked_run(stored[i : i + BATCH]) for i in range(0, len(stored), BATCH)])
+
+    def checked_run(self, samples: NDArray[Any]) -> NDArray[np.float32]:
+        """The probabilities of a batch; a file that gives anything else is refused."""
+        try:
+            result = np.asarray(self.run(samples))
+        except Exception as error:
+            if len(samples) > 1:  # the limit on memory may be too low for many large images at once
+                half = len(samples) // 2
+                return np.concatenate([self.checked_run(samples[:half]), self.checked_run(samples[half:])])
+            with parsing(self.name, *EXPORTED):
+                raise error
+        if result.shape != (len(samples), len(self.classes)) or result.dtype != np.float32:
+            raise InputError(
+                f"{self.name} gives {result.dtype} of shape {result.shape} for {len(samples)} samples and "
+                f"{len(self.classes)} classes: {EXPORTED[1]}."
+            )
+        return result
 
     def predict(self, x: Any) -> NDArray[np.int64]:
         """The most probable class number of each sample; ``classes`` has the names."""
@@ -378,10 +400,8 @@ def load_exported(path: str | Path, device: str = "auto", trust: bool = False) -
             f"{path} is a .pt2 file, and opening one can run code that someone put into it: add --trust (in Python: "
             "trust=True) if you trust whoever made it, or use the model or its .onnx file instead."
         )
-    try:
+    with parsing(path, "an exported model", "give a file that vmt export wrote"):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): give a file that vmt export wrote.") from error
     return from_bytes(content, format, str(path))
 
 
@@ -392,11 +412,12 @@ def from_bytes(content: bytes, format: str, name: str) -> Exported:
         raise InputError(
             f"{name} was not written by vmt export: give a file that was, because others lack the class names."
         )
-    if int(header["version"]) > EXPORT_VERSION:
-        raise InputError(
-            f"{name} has format version {header['version']}, which this version of vmt does not know: upgrade vmt."
-        )
-    return Exported(run, header)
+    with parsing(name, *EXPORTED):
+        if int(header["version"]) > EXPORT_VERSION:
+            raise InputError(
+                f"{name} has format version {header['version']}, which this version of vmt does not know: upgrade vmt."
+            )
+        return Exported(run, header, name)
 
 
 def from_onnx(content: bytes, name: str) -> tuple[Run, Mapping[str, str]]:
@@ -404,28 +425,93 @@ def from_onnx(content: bytes, name: str) -> tuple[Run, Mapping[str, str]]:
         import onnxruntime
     except ImportError as error:
         raise InputError(MISSING.format("onnxruntime")) from error
+    limit_onnx_memory()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = ERRORS_ONLY
-    try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a dozen exceptions without a common base
-        raise InputError(f"{name} is not a readable ONNX file: export the model again.") from error
+    options.log_severity_level = NO_MESSAGES
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    with parsing(name, "a readable ONNX file", EXPORTED[1]):
+        if has_external_data(memoryview(content)):
+            raise InputError(f"{name} refers to other files for its weights, which are not opened: {EXPORTED[1]}.")
+        # The fall-back to other providers would only print a page.
+        session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"], enable_fallback=0)
+        header = dict(session.get_modelmeta().custom_metadata_map)
 
     def run(samples: NDArray[Any]) -> NDArray[np.float32]:
         result: NDArray[np.float32] = session.run([OUTPUT], {INPUT: samples})[0]
         return result
 
-    return run, session.get_modelmeta().custom_metadata_map
+    return run, header
+
+
+@cache
+def limit_onnx_memory() -> None:
+    """Limit the memory of all ONNX files of this process; onnxruntime has no limit for a single one."""
+    import onnxruntime
+
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    as_requested = 1  # grow by what is needed instead of doubling
+    limits = onnxruntime.OrtArenaCfg({"max_mem": ONNX_MEMORY, "arena_extend_strategy": as_requested})
+    onnxruntime.create_and_register_allocator(memory, limits)
+
+
+# The messages of an ONNX file that can contain tensors: for each, the fields that hold others of them.
+ONNX_MESSAGES: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
+    "sparse tensor": {1: "tensor", 2: "tensor"},
+    "tensor": {},
+}
+EXTERNAL_FIELDS = (13, 14)  # of a tensor: the place of its values, and whether they are outside the file
+
+
+def has_external_data(content: memoryview, message: str = "model") -> bool:
+    """Whether a tensor of an ONNX file has its values in another file."""
+    for field, value in protobuf_fields(content):
+        if message == "tensor" and field in EXTERNAL_FIELDS and value:
+            return True
+        inner = ONNX_MESSAGES[message].get(field)
+        if inner is not None and isinstance(value, memoryview) and has_external_data(value, inner):
+            return True
+    return False
+
+
+def protobuf_fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """The number and the value of each field of a protobuf message: whole numbers, and bytes for everything else."""
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        number = shift = 0
+        while True:
+            byte = content[place]
+            place += 1
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80 or shift > 63:
+                return number
+
+    while place < len(content):
+        key = varint()
+        kind = key & 7
+        if kind == 0:
+            yield key >> 3, varint()
+            continue
+        length = varint() if kind == 2 else {1: 8, 5: 4}[kind]
+        yield key >> 3, content[place : place + length]
+        place += length
 
 
 def from_pt2(content: bytes, name: str) -> tuple[Run, Mapping[str, str]]:
     """The program and the header in a file that was written here, or that the user trusts: this can run its code."""
     extra = {EXTRA: ""}
-    try:
+    with parsing(name, "a readable .pt2 file", EXPORTED[1]):
         module = torch.export.load(io.BytesIO(content), extra_files=extra).module()
-    except Exception as error:  # a damaged archive may raise anything
-        raise InputError(f"{name} is not a readable .pt2 file: export the model again.") from error
 
     def run(samples: NDArray[Any]) -> NDArray[np.float32]:
         with torch.inference_mode():

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -24,15 +24,17 @@ from vmt.data.files.paths import FORMATS
 from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import default_torch_settings, single_precision, torch_device
 from vmt.disk import write_atomically
-from vmt.errors import InputError
+from vmt.errors import InputError, parsing
 from vmt.evaluate.accuracy import Evaluation, evaluate, logits_of
 from vmt.evaluate.finite import fault_in_weights
 from vmt.nets.adapter import placed_on_device
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.networks import Staged
+from vmt.nets.registry import NETS
 
 FORMAT = "vmt-model"
 VERSION = 1
+MODEL_FILE = ("a readable model file", "give the folder of a run, or a file that Model.save wrote")
 
 
 class Model:
@@ -182,7 +184,11 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     """
     path = find_model_file(Path(path))
     header, tensors = read_model_file(path)
-    spec = NetSpec.from_dict(json.loads(header["network"]))
+    with parsing(path, *MODEL_FILE):
+        spec = NetSpec.from_dict(json.loads(header["network"]))
+        about = dict(json.loads(header["about"]))
+        preprocess, classes, features = read_description(header, spec.classes)
+        check_size(spec, tensors)
     # Building a network draws initial weights, which are replaced; the caller's generator is left as it was.
     with default_torch_settings(), single_precision(), torch.random.fork_rng(devices=[]):
         if network is None or isinstance(network, str):
@@ -191,18 +197,45 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
             module = builder(network, spec.shape, spec.classes, spec.options)()
     try:
         module.load_state_dict(tensors)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         why = shorten(str(error).splitlines()[-1], 160, placeholder=" …")  # the message lists every layer
         raise InputError(f"the weights in {path} do not fit its network: {why}") from error
     placed = torch_device(device)
     return Model(
         placed_on_device(module.to(placed), spec.shape, placed),  # as in training, so that it rounds the same
         spec,
-        Preprocess.from_dict(json.loads(header["preprocess"])),
-        json.loads(header["classes"]),
-        json.loads(header["about"]),
-        json.loads(header.get("features", "[]")),
+        preprocess,
+        classes,
+        about,
+        features,
     )
+
+
+def read_description(header: Mapping[str, str], classes: int | None = None) -> tuple[Preprocess, list[str], list[str]]:
+    """The preprocessing, the names of the classes and those of the features in the header of a model or an export."""
+    preprocess = Preprocess.from_dict(json.loads(header["preprocess"]))
+    names, features = json.loads(header["classes"]), json.loads(header.get("features", "[]"))
+    for each in (names, features):
+        if not isinstance(each, list) or not all(isinstance(name, str) for name in each):
+            raise TypeError(f"{shorten(repr(each), 80)} is not a list of names")
+    if not names or len(names) != (len(names) if classes is None else classes):
+        raise ValueError(f"{len(names)} class names for {classes} classes")
+    if features and len(features) != preprocess.channels:
+        raise ValueError(f"{len(features)} names for {preprocess.channels} features")
+    return preprocess, names, features
+
+
+def check_size(spec: NetSpec, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a description whose network would need far more memory than the weights in its file.
+
+    The network is built without memory first. A function of the user's is trusted, and need not work like that.
+    """
+    if spec.name not in NETS:
+        return
+    with torch.device("meta"):
+        needed = sum(tensor.numel() for tensor in spec.build().state_dict().values())
+    if needed > 2 * sum(tensor.numel() for tensor in tensors.values()):
+        raise ValueError(f"its network has {needed:,} weights, far more than the file")
 
 
 def find_model_file(path: Path) -> Path:
@@ -228,19 +261,16 @@ def find_model_file(path: Path) -> Path:
 
 def read_model_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     """The header and the weights in a file that :meth:`Model.save` wrote."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"{path} is not a readable model file ({error}): give the folder of a run, or a file that Model.save wrote."
-        ) from error
+    with parsing(path, *MODEL_FILE), safe_open(path, framework="pt") as file:
+        header = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     if header.get("format") != FORMAT:
         raise InputError(
             f"{path} holds tensors, but is not a model of this library: give a file that Model.save wrote."
         )
-    if header["version"].isdecimal() and int(header["version"]) > VERSION:
+    with parsing(path, *MODEL_FILE):
+        version = int(header["version"])
+    if version > VERSION:
         raise InputError(
             f"{path} has format version {header['version']}, which this version of vmt does not know: upgrade vmt."
         )

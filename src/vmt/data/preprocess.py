@@ -3,9 +3,11 @@
 Missing values of vectors are filled in first, with the mean or the median of their feature in their domain.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.domains import Domain
-from vmt.errors import InputError, perhaps
+from vmt.errors import InputError, parsing, perhaps
 
 
 @dataclass(frozen=True)
@@ -100,20 +102,25 @@ class Preprocess:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Preprocess":
-        try:
+        with parsing("the preprocessing", "what Preprocess.to_dict writes", "give channels, size, scale and shift"):
             size, fill = values["size"], values.get("fill")  # models of earlier versions have no fill
-            return cls(
-                channels=int(values["channels"]),
-                size=None if size is None else (int(size[0]), int(size[1])),
+            made = cls(
+                channels=index(values["channels"]),
+                size=None if size is None else (index(size[0]), index(size[1])),
                 scale=tuple(float(v) for v in values["scale"]),
                 shift=tuple(float(v) for v in values["shift"]),
                 fill=None if fill is None else tuple(float(v) for v in fill),
             )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise InputError(
-                f"the preprocessing record {dict(values)} is not valid: it needs channels, size, scale and shift, as "
-                "Preprocess.to_dict writes them."
-            ) from error
+            lengths = (1,) if made.size is not None else (1, made.channels)
+            if len(made.scale) != len(made.shift) or len(made.scale) not in lengths or made.channels < 1:
+                raise ValueError("channels, scale and shift do not belong together")
+            if made.fill is not None and (made.size is not None or len(made.fill) != made.channels):
+                raise ValueError("fill does not have one value per feature")
+            if not all(map(math.isfinite, made.scale + made.shift + (made.fill or ()))):
+                raise ValueError("scale, shift and fill are not finite")
+            if made.size is not None and (min(made.size) < 1 or made.scale[0] not in BY_SCALE):
+                raise ValueError("no images have this size and scale")
+            return made
 
     def _check_shape(self, x: Tensor) -> None:
         if self.size is None:

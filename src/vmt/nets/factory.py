@@ -7,6 +7,8 @@ without running code that was saved with it.
 
 import inspect
 import json
+import math
+import operator
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -36,6 +38,7 @@ TIMM_OPTIONS = frozenset(
 )
 # The name of a network whose function was given as an object and not by name.
 OWN_MODULE = "module"
+MOST_VALUES = 2**26  # in a sample of a saved model; more is a sign of a damaged file
 
 
 def network_of(
@@ -102,7 +105,12 @@ class NetSpec:
         # A saved model has its own weights, so no pretrained ones are downloaded for it.
         saved = {k: v for k, v in values["options"].items() if k != "pretrained"}
         options = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
-        return cls(values["name"], tuple(values["shape"]), values["classes"], options)
+        shape = tuple(map(operator.index, values["shape"]))
+        if len(shape) not in (1, 3) or min(shape) < 1 or math.prod(shape) > MOST_VALUES:
+            raise ValueError(f"samples of shape {shape}")
+        if not isinstance(values["name"], str):
+            raise TypeError(f"a network called {values['name']!r}")
+        return cls(values["name"], shape, operator.index(values["classes"]), options)
 
 
 # Networks that a user's function builds.

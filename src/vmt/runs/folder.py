@@ -36,7 +36,7 @@ from vmt.data.domains import Domain
 from vmt.data.files.paths import is_utf8
 from vmt.data.task import Task
 from vmt.disk import DAY, explain_write_errors, remove_abandoned, temporary_files, write_atomically
-from vmt.errors import InputError, shown
+from vmt.errors import InputError, check_types, from_json, parsing, shown
 from vmt.methods.nodes import View
 from vmt.methods.nouns import Method
 from vmt.nets.factory import OWN_MODULE, NetSpec
@@ -51,6 +51,13 @@ BEST, LAST = "model_best.safetensors", "model_last.safetensors"
 EARLIER_ADAPT = "adapt.json"
 """Until version 0.1, ``vmt.adapt`` wrote the identity of its run to this file and no run.json."""
 LOCK = ".lock"
+RECORD = ("the record of a run", "start the run again in another folder")
+RECORD_TYPES: dict[str, Any] = {
+    "fingerprint": str | None,
+    "environment": dict[str, Any] | None,
+    "identity": dict[str, Any] | None,
+    "begun_in": str,
+}
 AS_A_VALUE = " (given as a value)"
 """Appended to the name of a method that was given as a :class:`Method`, which its recipe cannot build again."""
 
@@ -70,8 +77,9 @@ class RunSpec:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
         recipe = dict(values["recipe"])
-        recipe["config"] = Config(**recipe["config"])
-        return cls(DataSpec(**values["data"]), Recipe(**recipe), bool(values.get("result_is_best", False)))
+        recipe["config"] = from_json(Config, recipe["config"])
+        data = from_json(DataSpec, values["data"])
+        return cls(data, from_json(Recipe, recipe), bool(values.get("result_is_best", False)))
 
     @property
     def can_be_built_again(self) -> bool:
@@ -84,16 +92,17 @@ def read_record(folder: Path) -> tuple[RunSpec, dict[str, Any]]:
     """What a run was started with, and the whole of run.json."""
     path = folder / RUN
     if not path.is_file() and (folder / EARLIER_ADAPT).is_file():
-        identity = _read_json(folder / EARLIER_ADAPT)
-        return _spec_of_identity(identity), {"identity": identity, "fingerprint": identity.get("data")}
+        with parsing(folder / EARLIER_ADAPT, *RECORD):
+            identity = dict(json.loads((folder / EARLIER_ADAPT).read_bytes()))
+            check_types(identity, {"data": str | None})
+            return _spec_of_identity(identity), {"identity": identity, "fingerprint": identity.get("data")}
     if not path.is_file():
         raise InputError(f"{folder} is not the folder of a run (it has no {RUN}): give the folder that --out named.")
-    record = _read_json(path)
-    try:
+    with parsing(path, *RECORD):
+        record = dict(json.loads(path.read_bytes()))
+        check_types(record, RECORD_TYPES)
         spec = RunSpec.from_dict(record)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
-    return replace(spec, data=spec.data.found_from(Path(record.get("begun_in", "")))), record
+        return replace(spec, data=spec.data.found_from(Path(record.get("begun_in", "")))), record
 
 
 def read_run(folder: Path) -> RunSpec:
@@ -101,26 +110,15 @@ def read_run(folder: Path) -> RunSpec:
     return read_record(folder)[0]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): start the run again in another folder.") from error
-
-
 def _spec_of_identity(identity: Mapping[str, Any]) -> RunSpec:
     """As much of a spec as the file of an earlier version contains."""
     name, _, refined = str(identity.get("method", "")).partition("+dirt_t")
     net = dict(identity.get("net") or {})
-    config = Config(
-        seed=identity.get("seed", 0),
-        batch_size=identity.get("batch_size", Config.batch_size),
-        precision=identity.get("precision", Config.precision),
-        keep_best=identity.get("keep_best") or "",
-    )
+    given = {name: identity[name] for name in ("seed", "batch_size", "precision", "keep_best") if identity.get(name)}
+    config = from_json(Config, given)
     dirt_t: dict[str, Any] | None = {} if "+dirt_t" in str(identity.get("method", "")) else None
-    recipe = Recipe(name + refined + AS_A_VALUE, {}, dirt_t, net.get("name", ""), net.get("options", {}), config)
-    return RunSpec(DataSpec(), recipe)
+    described = {"net": net.get("name", ""), "net_options": net.get("options", {}), "dirt_t": dirt_t, "config": config}
+    return RunSpec(DataSpec(), from_json(Recipe, {"method": name + refined + AS_A_VALUE, **described}))
 
 
 def model_at_the_end(folder: Path) -> Path:

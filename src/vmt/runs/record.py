@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any
 
-from vmt.errors import InputError
+from vmt.errors import InputError, check_types, parsing
 from vmt.evaluate.accuracy import Evaluation
 from vmt.methods.nouns import Method
 from vmt.runs.folder import AS_A_VALUE, EARLIER_ADAPT, RUN, SUMMARY, RunSpec, model_at_the_end, read_record
@@ -28,6 +29,17 @@ NAMES = {
     "co_da": "Co-DA",
     "vmt": "VMT",
     "vmt_mcc": "VMT + MCC",
+}
+
+
+SUMMARY_TYPES: dict[str, Any] = {
+    "collapsed": str | None,
+    "finished": bool,
+    "iterations": int,
+    "seconds": float,
+    "target_accuracy": float | None,
+    "source_accuracy": float | None,
+    "best": dict[str, Any] | None,
 }
 
 
@@ -116,13 +128,13 @@ def is_run(folder: Path) -> bool:
 
 def read_run_record(folder: Path) -> RunRecord:
     spec, run_json = read_record(folder)
-    try:
-        summary = json.loads((folder / SUMMARY).read_text()) if (folder / SUMMARY).is_file() else None
-        log = read_log(folder / LOG) if (folder / LOG).is_file() else []
-        if not (summary is None or isinstance(summary, dict)):
-            raise ValueError(f"{SUMMARY} does not hold a summary")
-    except (OSError, ValueError) as error:
-        raise InputError(f"the run {folder} cannot be read ({error}): restore its files, or leave it out.") from error
+    summary = None
+    if (folder / SUMMARY).is_file():
+        with parsing(folder / SUMMARY, "the summary of a run", "restore it, or leave the run out"):
+            summary = dict(json.loads((folder / SUMMARY).read_bytes()))
+            check_types(summary, SUMMARY_TYPES)
+            index((summary.get("best") or {"step": 0})["step"])
+    log = read_log(folder / LOG) if (folder / LOG).is_file() else []
     return RunRecord(folder, spec, run_json, log, summary)
 
 

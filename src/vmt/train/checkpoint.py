@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from vmt.disk import explain_write_errors, flush_to_disk, write_atomically
-from vmt.errors import InputError
+from vmt.errors import InputError, from_json, parsing
 
 
 @dataclass
@@ -47,10 +45,6 @@ CHECKPOINTS = "checkpoints"
 KEEP = 2
 WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "manifest.json"
 PREFIX = "step-"
-
-
-class Damaged(Exception):
-    """A checkpoint that cannot be trusted."""
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], loop_state: Mapping[str, Any], step: int) -> None:
@@ -111,16 +105,18 @@ def unfinished_checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the loop state of a checkpoint; raises :class:`Damaged` if a file is not what was written."""
-    try:
-        sums = json.loads((path / MANIFEST).read_text())["sha256"]
+    """The tensors and the loop state of a checkpoint; an :class:`InputError` if a file is not what was written."""
+    with parsing(path, "a complete checkpoint", "resume from another one"):
+        sums = json.loads((path / MANIFEST).read_bytes())["sha256"]
         for name in (WEIGHTS, STATE):
             if checksum(path / name) != sums[name]:
-                raise Damaged(f"{path / name} is damaged")
+                raise InputError(f"{path / name} is damaged: resume from another checkpoint.")
         state = torch.load(path / STATE, weights_only=True, map_location="cpu")
-        return {**load_file(path / WEIGHTS), **state["tensors"]}, state["notes"]
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
-        raise Damaged(f"{path} cannot be read ({type(error).__name__})") from error
+        tensors = {**load_file(path / WEIGHTS), **state["tensors"]}
+        if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()):
+            raise TypeError("not only tensors")
+        from_json(LoopState, state["notes"])
+        return tensors, state["notes"]
 
 
 def load_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[str]] | None:
@@ -129,7 +125,8 @@ def load_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[s
     for path in checkpoints(folder):
         try:
             tensors, loop_state = load_checkpoint(path)
-        except Damaged as damage:
+        except InputError as error:
+            damage = str(error).rpartition(": ")[0]
             messages.append(f"{damage}: continuing from the checkpoint before it.")
             continue
         return tensors, loop_state, messages

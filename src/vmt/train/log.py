@@ -7,16 +7,27 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import Tensor
 
 from vmt.disk import explain_write_errors, flush_to_disk, write_atomically
-from vmt.errors import InputError
+from vmt.errors import InputError, check_types, parsing
+from vmt.evaluate.accuracy import Evaluation
 
 LOG = "log.jsonl"
 # The keys that every evaluation of a domain has.
 FIGURES = {"samples", "accuracy", "predicted_share", "entropy"}
+EVALUATION_TYPES = get_type_hints(Evaluation)
+RECORD_TYPES: dict[str, Any] = {
+    "step": int,
+    "phase": str,
+    "target": dict[str, Any],
+    "source": dict[str, Any] | None,
+    "validators": dict[str, float | None],
+    "alarm": str | None,
+    "validated": int,
+}
 
 
 class Log:
@@ -55,8 +66,10 @@ class Log:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """All records of a log. Lines that are damaged, or that a kill cut short, are left out."""
     records = []
-    for line in path.read_bytes().split(b"\n"):
-        with suppress(ValueError):
+    with parsing(path, "the log of a run", "restore it, or leave the run out"):
+        lines = path.read_bytes().split(b"\n")
+    for line in lines:
+        with suppress(ValueError, RecursionError):
             record = json.loads(line)
             if is_record(record):
                 records.append(record)
@@ -64,14 +77,21 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def is_record(values: Any) -> bool:
-    """Whether a line of a log has the keys by which records are read; damage may have changed one."""
-    if not isinstance(values, dict) or not isinstance(values.get("step"), int):
+    """Whether a line of a log has the keys and the types by which records are read; damage may have changed one."""
+    needed = {"step", "phase"}
+    if isinstance(values, dict) and "target" in values:
+        needed |= {"source"} | ({"alarm", "validated"} if "validators" in values else set())
+    try:
+        check_types(values, RECORD_TYPES)
+        if not needed <= values.keys():
+            return False
+        for domain in (values[name] for name in ("target", "source") if values.get(name) is not None):
+            check_types(domain, EVALUATION_TYPES)
+            if not domain.keys() >= FIGURES or not domain["predicted_share"]:
+                return False
+    except (TypeError, AttributeError):
         return False
-    if "target" not in values:  # a record of the losses
-        return True
-    needed = {"phase", "source"} | ({"alarm", "validated"} if "validators" in values else set())
-    domains = [values["target"]] + ([values["source"]] if values.get("source") else [])
-    return needed <= values.keys() and all(isinstance(d, dict) and d.keys() >= FIGURES for d in domains)
+    return True
 
 
 def plain(metrics: dict[str, Tensor]) -> dict[str, Any]:

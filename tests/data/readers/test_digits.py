@@ -142,7 +142,7 @@ USPS = files.usps_text(files.images(3, 256), files.labels(3))
     ("content", "says"),
     [
         (bz2.compress(USPS)[:-20], "truncated"),
-        (USPS, "not bzip2"),
+        (USPS, "not a bzip2"),
         (bz2.compress(b""), "is empty"),
         (bz2.compress(USPS[:-30]), "256 values per digit"),
         (bz2.compress(b"<html></html>"), "256 values per digit"),

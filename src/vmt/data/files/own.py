@@ -285,7 +285,9 @@ def _raw_arrays(path: Path, x: NDArray[Any], y: NDArray[Any] | None, missing: bo
     if y is not None and y.dtype.kind == "U" and y.shape != x.shape[:1]:
         raise InputError(f"{path} has x of shape {x.shape} and y of shape {y.shape}: give y one name per sample.")
     # Checked before the shape decides the size of pictures.
-    checked = domain(x, name=shown(path), missing=missing).x.numpy()
+    numbers = y if y is None or y.dtype.kind not in "biufU" else np.zeros(y.shape, np.int64)
+    checked = domain(x, numbers, name=shown(path), missing=missing).x.numpy()
+    y = None if y is None else y.reshape(-1)
     return RawSamples(shown(path), x if x.ndim == 2 else checked, y)
 
 

@@ -5,13 +5,10 @@ The help of the command line shows some of these constants, so this module impor
 
 import gzip
 import io
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from vmt.errors import InputError, shown
+from vmt.errors import InputError, parsing, shown
 
 INPUT_FORMATS = "a folder of pictures, or a .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .npz or .npy file"
 # Formats of exported models, which are also the suffixes of their files.
@@ -27,7 +24,7 @@ ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 # Reading stops when more samples than FEW_UNREADABLE, and more than this share of all samples, cannot be read.
 FEW_UNREADABLE, UNREADABLE_SHARE = 10, 0.01
 
-# A gzipped table may unpack to MAX_UNPACKED bytes, or to MAX_RATIO times its own size if that is more.
+# A compressed table or array may unpack to MAX_UNPACKED bytes, or to MAX_RATIO times its own size if that is more.
 MAX_UNPACKED, MAX_RATIO = 64 * 2**20, 100
 
 
@@ -55,15 +52,9 @@ def existing_file(path: Path, remedy: str) -> Path:
     return path
 
 
-@contextmanager
-def explain_read_errors(path: Path) -> Iterator[None]:
-    """Turn an operating-system error into an :class:`InputError` that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"{shown(path)} cannot be read ({error.strerror}): check the file and its permissions."
-        ) from error
+def most_unpacked(path: Path) -> int:
+    """How many bytes a compressed file may unpack to; more is a sign of a decompression bomb."""
+    return max(MAX_UNPACKED, MAX_RATIO * path.stat().st_size)
 
 
 def open_text(path: Path) -> TextIO:
@@ -77,17 +68,15 @@ class _Gunzipped(io.RawIOBase):
     """The content of a gzip file, unpacked while it is read; damaged files and decompression bombs are refused."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.left = path, max(MAX_UNPACKED, MAX_RATIO * path.stat().st_size)
+        self.path, self.left = path, most_unpacked(path)
         self.file = gzip.open(path, "rb")  # noqa: SIM115  (closed by close())
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
+        with parsing(self.path, "a gzip file", "compress it again"):
             count = self.file.readinto(buffer)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise InputError(f"{self.path} is truncated, damaged or not a gzip file: compress it again.") from error
         self.left -= count
         if self.left < 0:
             raise InputError(

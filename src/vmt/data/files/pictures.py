@@ -25,7 +25,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from vmt.data.files.folders import PictureList
-from vmt.data.files.numpy_files import DAMAGED_NPZ
+from vmt.data.files.numpy_files import open_npz
 from vmt.data.files.paths import FEW_UNREADABLE, UNREADABLE_SHARE
 from vmt.device import usable_cores
 from vmt.disk import DAY, atomic_path, remove_abandoned, temporary_files
@@ -335,7 +335,7 @@ def _stamp(path: Path) -> Stamp:
     name = os.fsencode(path.absolute()).hex()
     try:
         status = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # a name with a NUL, which no file has
         return name, -1, -1, -1
     # The modification time alone misses new permissions, and a copy that keeps the time of its original.
     return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -343,10 +343,10 @@ def _stamp(path: Path) -> Stamp:
 
 def _read_cache(path: Path) -> Arrays | None:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with open_npz(path) as archive:
+            arrays = {name: archive[name] for name in archive.members}
         os.utime(path)  # records the time of the last use
-    except DAMAGED_NPZ:
+    except (InputError, OSError):
         return None
     return arrays
 

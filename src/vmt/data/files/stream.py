@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.files.folders import scan_folder
-from vmt.data.files.numpy_files import DAMAGED_NPZ, iterate_rows
+from vmt.data.files.numpy_files import iterate_rows
 from vmt.data.files.paths import ARRAY_SUFFIXES, PICTURE_SUFFIXES, TABLE_SUFFIXES, file_suffix
 from vmt.data.files.pictures import decode, read_in_threads
 from vmt.data.files.tables import TableRows, open_csv, open_parquet, read_lines
@@ -177,8 +177,8 @@ def _array_batches(path: Path) -> Iterator[Item]:
         for x in iterate_rows(path):
             yield SampleBatch([shown(path)] * len(x), list(range(start, start + len(x))), x)
             start += len(x)
-    except DAMAGED_NPZ as error:
-        yield Unreadable(shown(path), "no array x" if isinstance(error, KeyError) else "damaged")
+    except InputError as error:
+        yield Unreadable(shown(path), "no array x" if isinstance(error.__cause__, KeyError) else "damaged")
 
 
 def _vector_batches(table: TableRows, spec: InputSpec) -> Iterator[Item]:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from vmt.data.domains import check_unique_columns, class_name, column_indices
 from vmt.data.files.folders import PictureList
-from vmt.data.files.paths import PICTURE_SUFFIXES, explain_read_errors, is_utf8, open_text
-from vmt.errors import InputError, few, perhaps, shown
+from vmt.data.files.paths import MAX_RATIO, PICTURE_SUFFIXES, is_utf8, most_unpacked, open_text
+from vmt.errors import InputError, few, parsing, perhaps, shown
 
 LABEL = "label"  # the column of the class names, unless the user names another
 # Other usual names of that column, which an error suggests.
@@ -36,6 +36,7 @@ PANDAS_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas na
 TRUTH = {"true": 1.0, "false": 0.0}
 ROWS_AT_ONCE = 4096  # rows of a Parquet file in one portion
 FIRST_ROWS = 20  # rows of a CSV file that show whether a column holds pictures
+PARQUET = ("a readable Parquet file", "save it again")
 
 Row = list[str]
 
@@ -124,32 +125,30 @@ def read_csv(path: Path, options: TableOptions) -> PictureList | FeatureTable:
 def read_parquet(path: Path, options: TableOptions) -> FeatureTable:
     """The columns of a Parquet file."""
     pyarrow, parquet = _import_pyarrow(path)
-    try:
-        with parquet.ParquetFile(path) as file:
-            check_unique_columns(file.schema_arrow.names, shown(path))
-            table = file.read()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise _unreadable_parquet(path, error) from error
-    if not table.num_rows:
-        raise InputError(f"{path} holds no rows: give it one row per sample.")
-    header: list[str] = table.column_names
-    if options.needs_labels:
-        _require_labels(path, header, options.label)
-    label_place, places = _columns(path, header, options)
-    x = np.empty((table.num_rows, len(places)))
-    for k, place in enumerate(places):
-        column = table.column(place)
-        plain = pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
-        # NumPy converts None, which stands for text without a number, to NaN.
-        x[:, k] = column.to_numpy() if plain else [_number(_text(cell)) for cell in column.to_pylist()]
-        for row in np.flatnonzero(~np.isfinite(x[:, k])).tolist():
-            cell = _text(column[row].as_py())
-            if not options.missing or not _is_missing(cell):
-                _refuse_cell(path, row + 1, cell, header[place], header, options.label)
-    labels = None
-    if label_place is not None:
-        labels = tuple(class_name(_text(cell)) for cell in table.column(label_place).to_pylist())
-    return FeatureTable(shown(path), x, tuple(header[i] for i in places), labels)
+    with parsing(path, *PARQUET), parquet.ParquetFile(path) as file:
+        check_unique_columns(file.schema_arrow.names, shown(path))
+        _check_unpacked(path, file.metadata)
+        table = file.read()
+        if not table.num_rows:
+            raise InputError(f"{path} holds no rows: give it one row per sample.")
+        header: list[str] = table.column_names
+        if options.needs_labels:
+            _require_labels(path, header, options.label)
+        label_place, places = _columns(path, header, options)
+        x = np.empty((table.num_rows, len(places)))
+        for k, place in enumerate(places):
+            column = table.column(place)
+            plain = pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
+            # NumPy converts None, which stands for text without a number, to NaN.
+            x[:, k] = column.to_numpy() if plain else [_number(_text(cell)) for cell in column.to_pylist()]
+            for row in np.flatnonzero(~np.isfinite(x[:, k])).tolist():
+                cell = _text(column[row].as_py())
+                if not options.missing or not _is_missing(cell):
+                    _refuse_cell(path, row + 1, cell, header[place], header, options.label)
+        labels = None
+        if label_place is not None:
+            labels = tuple(class_name(_text(cell)) for cell in table.column(label_place).to_pylist())
+        return FeatureTable(shown(path), x, tuple(header[i] for i in places), labels)
 
 
 def open_csv(lines: Iterator[str], name: str, label: str | None, features: Sequence[str] = ()) -> TableRows:
@@ -161,12 +160,10 @@ def open_csv(lines: Iterator[str], name: str, label: str | None, features: Seque
     delimiter = max(",;\t", key=first.count)
 
     def rows() -> Iterator[Row]:
-        try:
+        with parsing(name, "a valid CSV file", "save it again as CSV"):
             for row in csv.reader(chain([first], lines), delimiter=delimiter):
                 if any(cells := [cell.strip() for cell in row]):
                     yield cells
-        except csv.Error as error:
-            raise InputError(f"{name} is not a valid CSV file ({error}): save it again as CSV.") from error
 
     rest = rows()
     first_rows = list(islice(rest, 1 + FIRST_ROWS))
@@ -178,32 +175,24 @@ def open_csv(lines: Iterator[str], name: str, label: str | None, features: Seque
 
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a text file in UTF-8, read as they are needed."""
-    try:
-        with explain_read_errors(path), open_text(path) as file:
-            yield from file
-    except UnicodeDecodeError as error:
-        raise InputError(f"{shown(path)} is not a CSV file in UTF-8: save it again in UTF-8.") from error
+    with parsing(path, "a CSV file in UTF-8", "save it again in UTF-8"), open_text(path) as file:
+        yield from file
 
 
 def open_parquet(path: Path) -> TableRows:
     """The rows of a Parquet file, as the text that a CSV file would hold."""
-    pyarrow, parquet = _import_pyarrow(path)
+    _, parquet = _import_pyarrow(path)
 
     def rows() -> Iterator[Row]:
-        try:
-            with file:
-                for portion in file.iter_batches(ROWS_AT_ONCE):
-                    columns = [column.to_pylist() for column in portion.columns]
-                    for row in zip(*columns, strict=True):
-                        yield [_text(cell) for cell in row]
-        except (pyarrow.ArrowException, OSError) as error:
-            raise _unreadable_parquet(path, error) from error
+        with parsing(path, *PARQUET), file:
+            for portion in file.iter_batches(ROWS_AT_ONCE):
+                columns = [column.to_pylist() for column in portion.columns]
+                for row in zip(*columns, strict=True):
+                    yield [_text(cell) for cell in row]
 
-    try:
+    with parsing(path, *PARQUET):
         file = parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise _unreadable_parquet(path, error) from error
-    header = tuple(file.schema_arrow.names)
+        header = tuple(file.schema_arrow.names)
     check_unique_columns(header, shown(path))
     return TableRows(shown(path), Layout(header, True, None), rows())
 
@@ -218,8 +207,12 @@ def _import_pyarrow(path: Path) -> tuple[Any, Any]:
         raise InputError(f"{path} needs the package pyarrow: pip install 'vmt[parquet]', or save it as CSV.") from error
 
 
-def _unreadable_parquet(path: Path, error: Exception) -> InputError:
-    return InputError(f"{shown(path)} is not a readable Parquet file ({error}): save it again.")
+def _check_unpacked(path: Path, metadata: Any) -> None:
+    """Refuse a table whose numbers take far more memory than the size of its file suggests."""
+    if metadata.num_rows * metadata.num_columns * np.float64().itemsize > most_unpacked(path):
+        raise InputError(
+            f"{shown(path)} unpacks to more than {MAX_RATIO} times its size: if that is intended, save it as CSV."
+        )
 
 
 def _text(cell: Any) -> str:

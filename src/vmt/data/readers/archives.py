@@ -6,14 +6,14 @@ the size, and unpacks into a temporary folder, so that an archive that is refuse
 
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from vmt.data.files.paths import existing_file
 from vmt.disk import remove_abandoned
-from vmt.errors import InputError
+from vmt.errors import InputError, parsing
 
 PIECE = 2**20
 TEMPORARY = ".unpack-"
@@ -37,7 +37,7 @@ def unpack(
     An entry of `wanted` that ends in a slash stands for all files of that folder.
     """
     existing_file(archive, "give the path of the archive as it was published")
-    try:
+    with parsing(archive, "a whole tar archive", "download it again"), _explained(archive, into):
         into.mkdir(parents=True, exist_ok=True)
         remove_abandoned(into.glob(f"{TEMPORARY}*"))
         with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=into) as temporary:
@@ -48,18 +48,22 @@ def unpack(
             for name in names:
                 (into / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(temporary) / name).replace(into / name)
+    return [into / name for name in names]
+
+
+@contextmanager
+def _explained(archive: Path, into: Path) -> Iterator[None]:
+    """Say why an archive is refused, or why the folder cannot be written to."""
+    try:
+        yield
     except tarfile.FilterError as error:
         raise InputError(f"{archive} is refused, because {error}: download it from its publisher.") from error
-    except (tarfile.TarError, zlib.error, EOFError) as error:
-        raise InputError(f"{archive} is truncated or not a tar archive: download it again.") from error
     except OSError as error:
-        # Damaged bzip2 and gzip data raise an OSError without a number.
-        if error.errno is None:
-            raise InputError(f"{archive} is damaged: download it again.") from error
+        if error.errno is None:  # damaged bzip2 and gzip data
+            raise
         raise InputError(
             f"{archive} cannot be unpacked into {into} ({error.strerror}): free space or check the permissions."
         ) from error
-    return [into / name for name in names]
 
 
 def _extract(archive: Path, folder: Path, wanted: Collection[str] | None, limits: Limits) -> list[str]:

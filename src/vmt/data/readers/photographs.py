@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vmt.data.fetch import CIFAR_ARCHIVE, STL_ARCHIVE
-from vmt.data.files.numpy_files import DAMAGED_NPZ
-from vmt.data.files.paths import existing_file, explain_read_errors
+from vmt.data.files.numpy_files import open_npz
+from vmt.data.files.paths import existing_file
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import Samples, Split, known_split
 from vmt.data.readers.pickles import read_plain_pickle
-from vmt.errors import InputError
+from vmt.errors import InputError, parsing
 
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR_BATCHES = {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)}
@@ -130,7 +130,7 @@ def _stl_folder(folder: Path) -> Path | None:
 
 def _read_stl_images(path: Path) -> NDArray[np.uint8]:
     existing_file(path, STL_REMEDY)
-    with explain_read_errors(path):
+    with parsing(path, "a file of STL-10", STL_REMEDY):
         # A memory map: the photographs at full size take nine times the memory of the result.
         content = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
     if not content.size or content.size % STL_BYTES_PER_IMAGE:
@@ -143,7 +143,7 @@ def _read_stl_images(path: Path) -> NDArray[np.uint8]:
 
 def _read_stl_labels(path: Path, count: int) -> NDArray[np.int64]:
     existing_file(path, STL_REMEDY)
-    with explain_read_errors(path):
+    with parsing(path, "a file of STL-10", STL_REMEDY):
         labels = np.fromfile(path, np.uint8)
     if len(labels) != count:
         raise InputError(f"{path} holds {len(labels)} labels for {count} images: download both files together.")
@@ -153,14 +153,9 @@ def _read_stl_labels(path: Path, count: int) -> NDArray[np.int64]:
 
 
 def _read_small_stl(path: Path, split: Split) -> StlSamples:
-    arrays: dict[str, NDArray[Any]] = {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            held: Split = split if f"x_{split}" in archive.files else "train"
-            arrays = {part: archive[f"{part}_{held}"] for part in "xy"}
-    except DAMAGED_NPZ as error:
-        raise InputError(f"{path} is damaged or lacks the arrays x_train and y_train: {STL_REMEDY}.") from error
-    images, labels = arrays["x"], arrays["y"]
+    with open_npz(path, STL_REMEDY) as archive:
+        held: Split = split if f"x_{split}" in archive.members else "train"
+        images, labels = archive[f"x_{held}"], archive[f"y_{held}"]
     if images.ndim != 4 or images.shape[1:] != (32, 32, 3) or images.dtype != np.uint8 or not len(images):
         raise InputError(
             f"{path} holds images of shape {images.shape} and type {images.dtype}, not (N, 32, 32, 3) and uint8."

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files.paths import existing_file, explain_read_errors
-from vmt.errors import InputError
+from vmt.data.files.paths import existing_file
+from vmt.errors import InputError, parsing
 
 # Several times the largest published file of this kind, so that a huge sparse file is not read into memory.
 MAX_BYTES = 256 * 2**20
@@ -31,18 +31,16 @@ class _Refused(Exception):
 def read_plain_pickle(path: Path, remedy: str) -> Any:
     """The containers, strings (as bytes), numbers and NumPy arrays of a pickle file from any Python version."""
     existing_file(path, remedy)
-    with explain_read_errors(path):
+    # Damaged bytes are executed as opcodes, which may raise almost any exception.
+    with parsing(path, "a pickle of plain arrays", remedy):
         if path.stat().st_size > MAX_BYTES:
             raise InputError(f"{path} is larger than {MAX_BYTES >> 20} MiB, so it is not the published file: {remedy}.")
         content = path.read_bytes()
-    try:
-        _check_memory(content)
-        return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())
-    except _Refused as refusal:
-        raise InputError(f"{path} is refused, because its pickle {refusal}: {remedy}.") from refusal
-    except Exception as error:
-        # Damaged bytes are executed as opcodes, which may raise almost any exception.
-        raise InputError(f"{path} is truncated or not a pickle of plain arrays: {remedy}.") from error
+        try:
+            _check_memory(content)
+            return _finished(_Reader(io.BytesIO(content), encoding="bytes").load())
+        except _Refused as refusal:
+            raise InputError(f"{path} is refused, because its pickle {refusal}: {remedy}.") from refusal
 
 
 def _check_memory(content: bytes) -> None:
@@ -143,9 +141,10 @@ class _Reader(pickle.Unpickler):
 
 
 def _finished(value: Any) -> Any:
-    """The value with every described array replaced by a NumPy array."""
-    if isinstance(value, _Array):
-        return value.array
+    """The value, or the values of a dict, with each described array replaced by a NumPy array.
+
+    Dicts inside are left alone: a pickle can nest them so that a walk through all of them would never end.
+    """
     if isinstance(value, dict):
-        return {key: _finished(item) for key, item in value.items()}
-    return value
+        return {key: item.array if isinstance(item, _Array) else item for key, item in value.items()}
+    return value.array if isinstance(value, _Array) else value

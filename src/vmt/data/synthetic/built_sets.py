@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmt.data.files.numpy_files import DAMAGED_NPZ, read_npz
+from vmt.data.files.numpy_files import open_npz, read_npz
 from vmt.data.files.paths import existing_file
 from vmt.data.readers.digits import Samples, Split
 from vmt.disk import atomic_path, explain_write_errors
@@ -82,7 +82,7 @@ def read_digits(path: Path, side: int, remedy: str) -> Samples:
     existing_file(path, remedy)
     read_made(path, remedy)  # refuses files without a record
     images, labels = read_npz(path)
-    if labels is None or len(labels) != len(images):
+    if labels is None or labels.ndim != 1 or labels.shape != images.shape[:1]:
         raise InputError(f"{path} does not hold one label per image: {remedy}.")
     if images.dtype != np.uint8 or images.shape[1:] != (3, side, side) or not np.isin(labels, np.arange(10)).all():
         raise InputError(f"{path} does not hold images of 3×{side}×{side} bytes with labels from 0 to 9: {remedy}.")
@@ -91,9 +91,5 @@ def read_digits(path: Path, side: int, remedy: str) -> Samples:
 
 def read_made(path: Path, remedy: str) -> dict[str, Any]:
     """The record of how a set was made."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            made: dict[str, Any] = json.loads(str(archive["made"]))
-    except DAMAGED_NPZ as error:
-        raise InputError(f"{path} is damaged or was not built by vmt: {remedy}.") from error
-    return made
+    with open_npz(path, remedy) as archive:
+        return dict(json.loads(str(archive["made"])))

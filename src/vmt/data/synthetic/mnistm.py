@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from vmt.data.fetch import PHOTOGRAPHS_ARCHIVE
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import Samples, Split, known_split, read_mnist
 from vmt.data.synthetic.built_sets import Built, LabelledImages, Tick, no_tick, read_digits, write_set
-from vmt.errors import InputError
+from vmt.errors import InputError, parsing
 
 SIDE = 28
 CHUNK = 10_000
@@ -120,11 +120,8 @@ def _photograph_files(folder: Path) -> list[Path]:
 
 
 def _read_photograph(path: Path) -> Photograph:
-    try:
-        with Image.open(path, formats=["JPEG"]) as image:
-            pixels = np.array(image.convert("RGB"))
-    except (UnidentifiedImageError, OSError) as error:
-        raise InputError(f"{path} is not a readable photograph: download it again.") from error
+    with parsing(path, "a readable photograph", "download it again"), Image.open(path, formats=["JPEG"]) as image:
+        pixels = np.array(image.convert("RGB"))
     if min(pixels.shape[:2]) < SIDE:
         raise InputError(f"{path} is smaller than {SIDE}×{SIDE} pixels: download the photographs of BSDS500 again.")
     return pixels

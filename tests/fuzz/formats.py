@@ -1,0 +1,547 @@
+"""Every format that vmt opens: small valid files, how they are mutated, and everything that reads them."""
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import pickle
+import random
+import shutil
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from scipy.io import savemat
+
+import vmt
+from tests.fuzz import mutations as m
+from vmt.cli import select
+from vmt.data.domains import domain
+from vmt.data.files.own import ReadOptions, own_task, read_own
+from vmt.data.files.stream import InputSpec, SampleBatch, expand_inputs, stream_samples
+from vmt.data.preprocess import BYTES, Preprocess
+from vmt.data.readers.archives import unpack
+from vmt.data.readers.digits import read_mnist, read_svhn, read_usps
+from vmt.data.readers.photographs import STL_SMALL, read_cifar10, read_stl10
+from vmt.data.synthetic.mnistm import read_mnistm
+from vmt.errors import InputError
+from vmt.export import load_exported
+from vmt.model import Model
+from vmt.nets.factory import NetSpec
+from vmt.progress import Progress
+from vmt.report.contents import gather
+from vmt.report.page import render
+from vmt.report.samples import Options
+from vmt.runs.ranking import ranked, read_history, validators_of
+from vmt.runs.ranking import warnings as rank_warnings
+from vmt.train.checkpoint import LoopState, load_latest
+from vmt.train.log import Log
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "364b1c0"
+Files = Mapping[str, bytes]
+Reader = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: valid files, and for each file that is mutated, its mutation and its readers, which get the folder."""
+
+    files: Files
+    mutations: Mapping[str, m.Mutation]
+    readers: Mapping[str, Sequence[Reader]]
+    complete: Callable[[random.Random, dict[str, bytes]], None] = lambda draw, files: None
+    """Corrects the files around a mutated one, such as checksums, so that the damage gets further."""
+
+    def case(self, draw: random.Random) -> tuple[str, dict[str, bytes]]:
+        """The name of the mutated file, and all files of one case."""
+        files = dict(self.files)
+        name = draw.choice(list(self.mutations))
+        files[name] = self.mutations[name](draw, files[name])
+        self.complete(draw, files)
+        return name, files
+
+
+# --- Valid files ---
+
+
+def table(delimiter: str = ",") -> bytes:
+    rows = [("length", "width", "height", "label")]
+    rows += [(f"{k / 7:.3f}", str(k % 5), f"{k - 4}e-1", ("ant", "bee", "ä")[k % 3]) for k in range(12)]
+    return "\n".join(delimiter.join(row) for row in rows).encode()
+
+
+def picture(number: int, mode: str = "RGB") -> Image.Image:
+    pixels = np.random.default_rng(number).integers(0, 256, (9, 10, 4), dtype=np.uint8)
+    return Image.fromarray(pixels, "RGBA").convert(mode)
+
+
+def picture_bytes(kind: str, mode: str = "RGB", **options: Any) -> bytes:
+    out = io.BytesIO()
+    picture(1, mode).save(out, kind, **options)
+    return out.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def npz(compressed: bool = False, **arrays: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(out, **arrays)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def vectors(count: int = 12) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
+
+
+def labels(count: int, classes: int = 3) -> np.ndarray:
+    return np.arange(count, dtype=np.int64) % classes
+
+
+def parquet(number: int) -> bytes:
+    import pyarrow
+    from pyarrow import parquet as writer
+
+    columns = {"length": vectors()[:, 0], "width": labels(12), "height": vectors()[:, 2], "label": ["ant", "bee"] * 6}
+    if number:
+        columns |= {"width": [None, True] * 6, "height": [str(k) for k in range(12)]}
+    out = io.BytesIO()
+    codec = ("none", "gzip", "snappy")[number % 3]
+    writer.write_table(pyarrow.table(columns), out, compression=codec, use_dictionary=number != 1)
+    return out.getvalue()
+
+
+def idx(array: np.ndarray) -> bytes:
+    return struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
+
+
+def mat(compressed: bool, version: str = "5") -> bytes:
+    out = io.BytesIO()
+    x = numbers(32, 32, 3, 2) if version == "5" else numbers(32, 32)
+    savemat(out, {"X": x, "y": np.array([[1], [10]])}, do_compression=compressed, format=version)
+    return out.getvalue()
+
+
+def usps_text() -> bytes:
+    values = (numbers(3, 256) / 127.5 - 1).round(3)
+    rows = [" ".join([str(k + 1), *(f"{i}:{v}" for i, v in enumerate(row, 1))]) for k, row in enumerate(values)]
+    return "\n".join(rows).encode() + b"\n"
+
+
+def cifar_batch(protocol: int) -> bytes:
+    return pickle.dumps({b"data": numbers(2, 3072), b"labels": [3, 9], b"batch_label": b"testing"}, protocol)
+
+
+def tar() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, content in (("a/one.bin", b"1" * 700), ("a/zwölf.bin", b"2"), ("a/b/three.bin", b"")):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        link = tarfile.TarInfo("a/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "one.bin"
+        archive.addfile(link)
+    return out.getvalue()
+
+
+def model_file(folder: Path, spec: NetSpec, preprocess: Preprocess, features: tuple[str, ...] = ()) -> bytes:
+    torch.manual_seed(0)
+    path = folder / "model.safetensors"
+    Model(spec.build(), spec, preprocess, ("ant", "bee", "cat"), {"method": "vmt"}, features).save(path)
+    return path.read_bytes()
+
+
+def fixture(name: str) -> bytes:
+    return (FIXTURES / name).read_bytes()
+
+
+# --- Readers ---
+
+
+VECTORS = InputSpec(Preprocess(3, None, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
+IMAGES = InputSpec(Preprocess(3, (8, 8), (BYTES.scale,), (BYTES.shift,)))
+HOW = ReadOptions(cache=False, progress=False)
+
+
+def as_own(name: str) -> Reader:
+    return lambda folder: read_own(folder / name, cache=False)
+
+
+def as_source(name: str) -> Reader:
+    return lambda folder: own_task(folder / name, folder / name, how=HOW)
+
+
+def as_target(name: str, source: str) -> Reader:
+    return lambda folder: own_task(folder / source, folder / name, how=HOW)
+
+
+def as_input(name: str, *specs: InputSpec) -> Reader:
+    """The samples as vmt predict reads them, from a path and from a list of paths on standard input."""
+
+    def read(folder: Path) -> None:
+        for spec in specs:
+            for item in stream_samples(expand_inputs([str(folder / name)], spec), spec, io.BytesIO()):
+                if not isinstance(item, SampleBatch):
+                    raise InputError(f"{item.file} is left out: {item.reason}")
+                domain(item.x, name=name)
+
+    return read
+
+
+def as_stdin(name: str, spec: InputSpec) -> Reader:
+    """Paths or rows on standard input."""
+    return lambda folder: list(stream_samples(["-"], spec, io.BytesIO((folder / name).read_bytes())))
+
+
+def unpacked(name: str, folder: Path) -> None:
+    try:
+        unpack(folder / name, folder / "out")
+    finally:
+        shutil.rmtree(folder / "out", ignore_errors=True)
+
+
+def load_model(folder: Path) -> object:
+    model = vmt.load(folder / "model.safetensors", device="cpu")
+    return model.predict_proba(samples_for(model.preprocess))
+
+
+def run_exported(folder: Path) -> object:
+    model = load_exported(folder / "model.onnx")
+    return model.predict_proba(samples_for(model.preprocess))
+
+
+def samples_for(preprocess: Preprocess) -> np.ndarray:
+    """Two samples that a model can read; a model of huge samples gets small images, and refuses small vectors."""
+    if preprocess.size is None:
+        return np.zeros((2, min(preprocess.channels, 1000)), np.float32)
+    values = preprocess.values
+    kind = np.uint8 if values is BYTES else np.float32
+    return np.zeros((2, 8, 9, min(preprocess.channels, 4)), kind)
+
+
+def rank(folder: Path) -> None:
+    """The evaluations of a run as vmt select ranks them."""
+    history = read_history(folder / "run")
+    for name in validators_of(history.evaluations):
+        ranked(history.evaluations, name)
+    list(rank_warnings([history]))
+
+
+def sometimes(read: Reader, file: str) -> Reader:
+    """Read one case in ten, chosen by the content of the mutated file, because a whole page takes long."""
+
+    def read_some(folder: Path) -> None:
+        if zlib.crc32((folder / file).read_bytes()) % 10 == 0:
+            read(folder)
+
+    return read_some
+
+
+def show_runs(folder: Path) -> None:
+    """Everything that vmt report and vmt select show without the data of the runs."""
+    render(gather([folder / "run"], Options(map="none", device="cpu"), Progress()))
+    with redirect_stdout(io.StringIO()):
+        select.run(SimpleNamespace(runs=[folder / "run"], by="ami_source", all=True, history=True, json=False))  # type: ignore[arg-type]
+
+
+def rewind_log(folder: Path) -> None:
+    Log(folder / "run").rewind(8)
+
+
+def restore(folder: Path) -> object:
+    """A checkpoint as a resumed run reads it."""
+    latest = load_latest(folder / "checkpoints")
+    assert latest is not None
+    tensors, loop_state, _ = latest
+    LoopState(**loop_state)
+    state = SimpleNamespace(tensors=lambda: empty_state())
+    torch.no_grad()(vmt.step.state.State.restore_)(state, tensors)  # type: ignore[arg-type]
+    return int(tensors["step"])
+
+
+@cache
+def empty_state() -> dict[str, torch.Tensor]:
+    folder = FIXTURES / "stopped_in_vmt" / "checkpoints"
+    latest = load_latest(folder)
+    assert latest is not None
+    return {name: torch.zeros_like(tensor) for name, tensor in latest[0].items()}
+
+
+# --- The formats ---
+
+
+def any_of(*mutations: m.Mutation) -> m.Mutation:
+    """Bytes anywhere in a third of all cases, otherwise the mutations of the structure."""
+    return m.one_of(
+        m.one_of(m.damaged, m.damaged, m.truncated), *mutations, *(mutations if len(mutations) == 1 else ())
+    )
+
+
+def table_format(name: str, content: bytes, *mutations: m.Mutation, **more: bytes) -> Format:
+    files = {name: content, "source.csv": table(), **more}
+    readers = (as_own(name), as_source(name), as_target(name, "source.csv"), as_input(name, VECTORS))
+    return Format(files, {name: any_of(*mutations)}, {name: readers})
+
+
+def picture_format(contents: Mapping[str, bytes], mutation: m.Mutation) -> Format:
+    """Pictures of one kind, each beside an intact one, as a folder and as input of vmt predict."""
+    files = {f"{name}/{name}": content for name, content in contents.items()}
+    intact = {f"{name}/intact.png": picture_bytes("PNG") for name in contents}
+    readers = {name: (as_own(str(Path(name).parent)), as_input(name, IMAGES)) for name in files}
+    return Format({**files, **intact}, dict.fromkeys(files, any_of(mutation)), readers)
+
+
+def array_formats() -> Iterator[tuple[str, Format]]:
+    flat = vectors()
+    for name, more, mutation in (
+        ("npy", {"x.npy": npy(flat)}, m.npy_changed),
+        ("npz", {"x.npz": npz(x=flat, y=labels(12))}, m.one_of(m.zipped(m.npy_changed), m.zip_directory_changed)),
+    ):
+        file = f"x.{name}"
+        others = {
+            f"images.{name}": npy(numbers(3, 8, 8)) if name == "npy" else npz(True, x=numbers(3, 8, 8), y=labels(3)),
+            f"names.{name}": npy(np.asfortranarray(flat)) if name == "npy" else npz(x=flat, y=np.array(["a", "b"] * 6)),
+        }
+        files = {**more, **others, "source.npz": npz(x=flat, y=labels(12))}
+        readers = {
+            each: (as_own(each), as_source(each), as_target(each, "source.npz"), as_input(each, VECTORS))
+            for each in (file, *others)
+        }
+        yield name, Format(files, dict.fromkeys(readers, any_of(mutation)), readers)
+
+
+def run_format(record: str, name: str, mutation: m.Mutation, *readers: Reader) -> Format:
+    names = ("adapt.json", "log.jsonl") if record == "adapted" else ("run.json", "log.jsonl", "summary.json")
+    files = {f"run/{each}": fixture(f"{record}/{each}") for each in names}
+    if record == "adapted":
+        files["run/log.jsonl"] = fixture("finished/log.jsonl")
+    return Format(
+        files, {f"run/{name}": any_of(mutation)}, {f"run/{name}": (rank, sometimes(show_runs, f"run/{name}"), *readers)}
+    )
+
+
+def checkpoint_formats() -> Iterator[tuple[str, Format]]:
+    step = "checkpoints/step-000000013"
+    files = {
+        f"{step}/{name}": fixture(f"stopped_in_vmt/{step}/{name}")
+        for name in ("manifest.json", "state.pt", "weights.safetensors")
+    }
+
+    def sign(draw: random.Random, changed: dict[str, bytes]) -> None:
+        if draw.random() < 0.9:
+            sums = {
+                name: hashlib.sha256(changed[f"{step}/{name}"]).hexdigest()
+                for name in ("state.pt", "weights.safetensors")
+            }
+            changed[f"{step}/manifest.json"] = json.dumps({"step": 13, "sha256": sums}).encode()
+
+    inside = m.zipped(m.damaged)
+    for name, mutation, complete in (
+        ("manifest.json", m.json_changed, lambda draw, files: None),
+        ("state.pt", m.one_of(inside, inside, m.zip_directory_changed), sign),
+        ("weights.safetensors", m.safetensors_changed, sign),
+    ):
+        file = f"{step}/{name}"
+        yield name, Format(files, {file: any_of(mutation)}, {file: (restore,)}, complete)
+
+
+def all_formats(folder: Path) -> dict[str, Callable[[], Format]]:
+    """Every format by name; `folder` is for files that only vmt can write."""
+    vector_spec = NetSpec("mlp", (3,), 3, {"width": 4})
+    formats: dict[str, Callable[[], Format]] = {
+        "csv": lambda: table_format("t.csv", table(), m.cells_changed),
+        "tsv": lambda: table_format("t.tsv", table("\t"), m.cells_changed),
+        "csv.gz": lambda: table_format("t.csv.gz", gzip.compress(table(), mtime=0), m.gzipped(m.cells_changed)),
+        "parquet": parquet_format,
+        "list": list_format,
+        "png": lambda: picture_format(
+            {f"{mode}.png": picture_bytes("PNG", mode) for mode in ("RGB", "LA", "P", "1")}, m.png_changed
+        ),
+        "jpeg": lambda: picture_format(
+            {
+                "a.jpg": picture_bytes("JPEG", exif=exif()),
+                "b.jpeg": picture_bytes("JPEG", "L", progressive=True),
+                "c.jpg": picture_bytes("JPEG", "CMYK"),
+            },
+            m.jpeg_changed,
+        ),
+        "tiff": lambda: picture_format(
+            {
+                "a.tif": picture_bytes("TIFF"),
+                "b.tiff": picture_bytes("TIFF", compression="tiff_lzw"),
+                "c.tif": picture_bytes("TIFF", "F"),
+                "d.tif": picture_bytes("TIFF", "1", compression="group4"),
+                "e.tif": picture_bytes("TIFF", compression="jpeg"),
+                "f.tif": picture_bytes("TIFF", "I;16"),
+                "g.tif": picture_bytes("TIFF", compression="tiff_adobe_deflate"),
+            },
+            m.tiff_changed,
+        ),
+        "webp": lambda: picture_format(
+            {"a.webp": picture_bytes("WEBP"), "b.webp": picture_bytes("WEBP", "RGBA", lossless=True)}, m.damaged
+        ),
+        "gif": lambda: picture_format(
+            {
+                "a.gif": picture_bytes("GIF", "P"),
+                "b.gif": picture_bytes("GIF", "RGB", save_all=True, append_images=[picture(2)]),
+            },
+            m.damaged,
+        ),
+        "bmp": lambda: picture_format({"a.bmp": picture_bytes("BMP"), "b.dib": picture_bytes("DIB", "P")}, m.damaged),
+        "other pictures": lambda: picture_format(
+            {
+                "a.ppm": picture_bytes("PPM"),
+                "b.pgm": picture_bytes("PPM", "L"),
+                "c.tga": picture_bytes("TGA", compression="tga_rle"),
+                "d.ico": picture_bytes("ICO"),
+                "e.jp2": picture_bytes("JPEG2000"),
+                "f.avif": picture_bytes("AVIF", speed=10),
+            },
+            m.damaged,
+        ),
+        "mat": mat_format,
+        "idx": idx_format,
+        "usps": lambda: Format(
+            {"usps.bz2": bz2.compress(usps_text())},
+            {"usps.bz2": any_of(m.bzipped(m.damaged))},
+            {"usps.bz2": (lambda folder: read_usps(folder, "train"),)},
+        ),
+        "cifar pickle": lambda: Format(
+            {"test_batch": cifar_batch(2)},
+            {"test_batch": any_of(pickle_changed)},
+            {"test_batch": (lambda folder: read_cifar10(folder, "test"),)},
+        ),
+        "stl and built sets": stl_format,
+        "archive": lambda: Format(
+            {"a.tar.gz": gzip.compress(tar(), 1, mtime=0), "b.tar": tar()},
+            {"a.tar.gz": any_of(m.gzipped(m.tarred)), "b.tar": any_of(m.tarred)},
+            {name: (partial(unpacked, name),) for name in ("a.tar.gz", "b.tar")},
+        ),
+        "model": lambda: Format(
+            {"model.safetensors": model_file(folder, vector_spec, VECTORS.preprocess, ("a", "b", "c"))},
+            {"model.safetensors": any_of(m.safetensors_changed)},
+            {"model.safetensors": (load_model,)},
+        ),
+        "onnx": lambda: Format(
+            {"model.onnx": fixture("vectors.onnx")},
+            {"model.onnx": m.one_of(m.damaged, *[m.protobuf_changed] * 4)},
+            {"model.onnx": (run_exported,)},
+        ),
+        "run.json": lambda: run_format("finished", "run.json", m.json_changed),
+        "adapt.json": lambda: run_format("adapted", "adapt.json", m.json_changed),
+        "summary.json": lambda: run_format("finished", "summary.json", m.json_changed),
+        "log.jsonl": lambda: run_format("finished", "log.jsonl", m.json_lines_changed, rewind_log),
+    }
+    arrays, checkpoints = dict(array_formats()), dict(checkpoint_formats())
+    return formats | {
+        name: partial(dict.__getitem__, {**arrays, **checkpoints}, name) for name in (*arrays, *checkpoints)
+    }
+
+
+def parquet_format() -> Format:
+    files = {f"{k}.parquet": parquet(k) for k in range(3)}
+    readers = {name: (as_own(name), as_target(name, "source.csv"), as_input(name, VECTORS)) for name in files}
+    return Format({**files, "source.csv": table()}, dict.fromkeys(files, m.one_of(m.damaged, footer_changed)), readers)
+
+
+def footer_changed(draw: random.Random, content: bytes) -> bytes:
+    """Damage the metadata at the end of a Parquet file, which stays as long as it says."""
+    length = int.from_bytes(content[-8:-4], "little")
+    footer = m.damaged(draw, content[-8 - length : -8])
+    return content[: -8 - length] + footer + len(footer).to_bytes(4, "little") + content[-4:]
+
+
+def list_format() -> Format:
+    listed = b"file,label\n" + b"".join(f"{k}.png,{'ab'[k % 2]}\n".encode() for k in range(3))
+    files = {
+        "list.csv": listed,
+        "paths": b"0.png\n1.png\n2.png\n",
+        **{f"{k}.png": picture_bytes("PNG") for k in range(3)},
+    }
+    readers = {
+        "list.csv": (as_own("list.csv"), as_input("list.csv", IMAGES)),
+        "paths": (as_stdin("paths", IMAGES), as_stdin("paths", VECTORS)),
+    }
+    return Format(files, {"list.csv": any_of(m.cells_changed), "paths": any_of(m.cells_changed)}, readers)
+
+
+def exif() -> bytes:
+    tags = Image.Exif()
+    tags[0x0112] = 6
+    return tags.tobytes()
+
+
+def mat_format() -> Format:
+    files = {"train_32x32.mat": mat(True), "test_32x32.mat": mat(False)}
+    readers = {f"{split}_32x32.mat": (partial(read_svhn, split=split),) for split in ("train", "test")}
+    old = mat(False, "4")
+    version_4: m.Mutation = lambda draw, content: m.damaged(draw, old)  # noqa: E731
+    mutated = {
+        "train_32x32.mat": any_of(m.mat_changed),
+        "test_32x32.mat": any_of(m.mat_changed, m.mat_changed, version_4),
+    }
+    return Format(files, mutated, readers)
+
+
+def idx_format() -> Format:
+    files = {
+        "train-images-idx3-ubyte.gz": gzip.compress(idx(numbers(2, 28, 28)), 1, mtime=0),
+        "train-labels-idx1-ubyte.gz": gzip.compress(idx(numbers(2) % 10), 1, mtime=0),
+        "t10k-images-idx3-ubyte": idx(numbers(2, 28, 28)),
+        "t10k-labels-idx1-ubyte": idx(numbers(2) % 10),
+    }
+    header: m.Mutation = lambda draw, content: m.damaged(draw, content[:16]) + content[16:]  # noqa: E731
+    mutated = {name: any_of(m.gzipped(header) if name.endswith(".gz") else header) for name in files}
+    readers = {name: (partial(read_mnist, split="train" if "train" in name else "test"),) for name in files}
+    return Format(files, mutated, readers)
+
+
+def pickle_changed(draw: random.Random, content: bytes) -> bytes:
+    """Damage the operations of a pickle of some protocol, rather than its pixels."""
+    content = cifar_batch(draw.randrange(6))
+    start = content.find(numbers(2, 3072).tobytes()[:40])
+    if start < 0:
+        return m.damaged(draw, content)
+    end = start + 2 * 3072
+    if draw.random() < 0.5:
+        return m.damaged(draw, content[:start]) + content[start:]
+    return content[:end] + m.damaged(draw, content[end:])
+
+
+def stl_format() -> Format:
+    made = np.array(json.dumps({"set": "MNIST-M", "sha256": ""}))
+    small = npz(x_train=numbers(2, 32, 32, 3), y_train=labels(2))
+    files = {
+        f"stl10/{STL_SMALL}": small,
+        "mnistm/train.npz": npz(x=numbers(2, 3, 28, 28), y=labels(2), made=made),
+        "binary/train_X.bin": numbers(1, 3, 96, 96).tobytes(),
+        "binary/train_y.bin": b"\x05",
+    }
+    archive = any_of(m.one_of(m.zipped(m.npy_changed), m.zip_directory_changed))
+    mutated = {name: archive if name.endswith(".npz") else m.damaged for name in files}
+    readers: dict[str, tuple[Reader]] = {
+        f"stl10/{STL_SMALL}": (lambda folder: read_stl10(folder / "stl10", "train"),),
+        "mnistm/train.npz": (lambda folder: read_mnistm(folder / "mnistm", "train"),),
+        "binary/train_X.bin": (lambda folder: read_stl10(folder / "binary", "train"),),
+        "binary/train_y.bin": (lambda folder: read_stl10(folder / "binary", "train"),),
+    }
+    return Format(files, mutated, readers)
