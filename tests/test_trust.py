@@ -15,13 +15,13 @@ import torch
 from safetensors.torch import save_file
 
 import vmt
-from tests.own_data import vmt as command
 from tests.own_pictures import picture, save
+from vmt.cli.main import main
 from vmt.export import export, load_exported
 from vmt.model import read_model_file
 
 
-class TouchesAFile:
+class MakesAFolder:
     """What an attacker pickles: it is called when the pickle is read."""
 
     def __init__(self, path: Path) -> None:
@@ -38,12 +38,14 @@ def model() -> vmt.Model:
     return vmt.adapt((x, y), x, iterations=2, batch_size=8, progress=False)
 
 
-def test_a_pt2_file_is_opened_only_if_it_is_trusted(model: vmt.Model, tmp_path: Path) -> None:
+def test_a_pt2_file_is_opened_only_if_it_is_trusted(
+    model: vmt.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its example inputs are a pickle, which torch reads."""
     honest, evil, ran = tmp_path / "honest.pt2", tmp_path / "evil.pt2", tmp_path / "the code has run"
     export(model, honest)
     pickled = io.BytesIO()
-    torch.save(((TouchesAFile(ran),), {}), pickled)
+    torch.save(((MakesAFolder(ran),), {}), pickled)
     with zipfile.ZipFile(honest) as archive, zipfile.ZipFile(evil, "w") as changed:
         for name in archive.namelist():
             held = archive.read(name)
@@ -51,18 +53,17 @@ def test_a_pt2_file_is_opened_only_if_it_is_trusted(model: vmt.Model, tmp_path: 
     np.save(tmp_path / "x.npy", np.zeros((2, 4), np.float32))
     with pytest.raises(vmt.InputError, match=r"evil\.pt2.*--trust"):
         load_exported(evil)
-    done = command("predict", evil, tmp_path / "x.npy")
-    assert done.returncode == 2
-    assert "evil.pt2" in done.stderr
+    assert main(["predict", str(evil), str(tmp_path / "x.npy")]) == 2
+    assert "evil.pt2" in capsys.readouterr().err
     renamed = evil.rename(tmp_path / "evil.bin")
     with pytest.raises(vmt.InputError, match=r"evil\.bin"):
         load_exported(renamed)
     assert not ran.exists()
     # The attack is real: it works on whoever trusts the file.
     renamed.rename(evil)
-    command("predict", evil, tmp_path / "x.npy", "--trust")
+    main(["predict", str(evil), str(tmp_path / "x.npy"), "--trust"])
     assert ran.exists()
-    assert command("predict", honest, tmp_path / "x.npy", "--trust").returncode == 0
+    assert main(["predict", str(honest), str(tmp_path / "x.npy"), "--trust"]) == 0
 
 
 TIMM = '''
@@ -92,48 +93,43 @@ def timm_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "timm.py").write_text(TIMM)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "timm", raising=False)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
     return folder / "called.json"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_options_in_a_file_that_could_make_timm_open_others_are_refused(
+    timm_calls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8), np.arange(20) % 2
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    data, run = tmp_path / "a.npz", tmp_path / "run"
+    vmt.adapt(
+        data, data, "source_only", net="timm:resnet18", net_options={"drop_rate": 0.1}, iterations=2, batch_size=4,
+        device="cpu", out=run, progress=False,
+    )  # fmt: skip
+    # An honest model is built with its options.
+    timm_calls.unlink()
+    assert vmt.load(run).spec.options == {"drop_rate": 0.1}
+    assert json.loads(timm_calls.read_text()) == {"drop_rate": 0.1}
+    timm_calls.unlink()
+    header, tensors = read_model_file(run / "model.safetensors")
+    record = json.loads((run / "run.json").read_text())
+    for options in (
         {"checkpoint_path": "evil.pth"},
         {"pretrained_cfg": {"url": "https://example.org/evil.pth"}},
         {"pretrained_cfg_overlay": {"file": "evil.pth"}},
         {"drop_rate": {"url": "https://example.org"}},
-    ],
-)
-def test_options_in_a_file_that_could_make_timm_open_others_are_refused(
-    options: dict[str, object], timm_calls: Path, tmp_path: Path
-) -> None:
-    random = np.random.default_rng(0)
-    x, y = random.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8), np.arange(20) % 2
-    short = {"net": "timm:resnet18", "batch_size": 4, "iterations": 2, "device": "cpu"}
-    trained = vmt.adapt((x, y), x, net_options={"drop_rate": 0.1}, progress=False, **short)  # type: ignore[arg-type]
-    trained.save(tmp_path / "model.safetensors")
-    timm_calls.unlink()
-    # An honest model is built with its options.
-    assert vmt.load(tmp_path / "model.safetensors").spec.options == {"drop_rate": 0.1}
-    assert json.loads(timm_calls.read_text()) == {"drop_rate": 0.1}
-    timm_calls.unlink()
-    header, tensors = read_model_file(tmp_path / "model.safetensors")
-    network = json.loads(header["network"]) | {"options": options}
-    save_file(tensors, tmp_path / "evil.safetensors", metadata=header | {"network": json.dumps(network)})
-    with pytest.raises(vmt.InputError, match=next(iter(options))):
-        vmt.load(tmp_path / "evil.safetensors")
-    # The record of a run holds options, too.
-    np.savez(tmp_path / "a.npz", x=x, y=y)
-    run = tmp_path / "run"
-    vmt.adapt(tmp_path / "a.npz", tmp_path / "a.npz", out=run, progress=False, **short)  # type: ignore[arg-type]
-    timm_calls.unlink()
-    record = json.loads((run / "run.json").read_text())
-    record["recipe"]["net_options"] = options
-    (run / "run.json").write_text(json.dumps(record))
-    done = command("train", "--resume", run)
-    assert done.returncode == 2
-    assert next(iter(options)) in done.stderr
+    ):
+        (option,) = options
+        network = json.loads(header["network"]) | {"options": options}
+        save_file(tensors, tmp_path / "evil.safetensors", metadata=header | {"network": json.dumps(network)})
+        with pytest.raises(vmt.InputError, match=option):
+            vmt.load(tmp_path / "evil.safetensors")
+        # The record of a run holds options, too.
+        record["recipe"]["net_options"] = options
+        (run / "run.json").write_text(json.dumps(record))
+        assert main(["train", "--resume", str(run)]) == 2
+        assert option in capsys.readouterr().err
     assert not timm_calls.exists()
 
 
