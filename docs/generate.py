@@ -15,7 +15,7 @@ from pathlib import Path
 from vmt import methods
 from vmt.cli.main import build_parser
 from vmt.cli.options import field_helps
-from vmt.methods.nodes import Adversarial, Batch, Mix, Node, Start, Tap, View
+from vmt.methods.nodes import Adversarial, Batch, Conditioned, Mix, Node, Start, Tap, View, below
 from vmt.methods.nouns import Adam, Method, Update
 from vmt.methods.settings import DirtTSettings, PythonSettings, Settings
 from vmt.step.plan import Pass, plan
@@ -29,7 +29,7 @@ MEANINGS = {
     "iterations": "length of the phase",
     "optimiser": "Adam as TensorFlow has it; `lr` may be a schedule",
 }
-SWITCHES = ("vat", "fresh_lambda")
+SWITCHES = ("vat", "fresh_lambda", "entropy_weights")
 NAMES = [*methods.METHODS, "dirt_t"]
 TAPS = ("features", "hidden", "logits")
 
@@ -99,6 +99,8 @@ def described(node: Node) -> str:
             return f"{described(of)} + r"
         case Tap(view, name):
             return f"{name} of {described(view.input)}"
+        case Conditioned(features):
+            return f"{described(features)} × predictions"
     raise TypeError(f"described() has no text for {node}")
 
 
@@ -110,7 +112,7 @@ def gradient(each: Pass, update: Update) -> str:
 
 def passed_on(each: Pass, update: Update) -> str:
     """Whether a network that is not optimised passes the gradient on to a network that is."""
-    inputs = [view.input for view in each.views]
+    inputs = [node for view in each.views for node in below(view.input)]
     through = any(isinstance(node, Tap) and node.view.role in update.optimises for node in inputs)
     return "through it" if through else "none"
 

@@ -33,6 +33,8 @@ class Objective:
     entropy: bool = True
     beta: float = 0.0
     lambda_mcc: float = 0.0
+    conditional: bool = False
+    entropy_weights: bool = False
 
 
 class Restated:
@@ -93,8 +95,15 @@ class Restated:
     def head(self, h: Tensor, role: str = "classifier", moves: bool = False, evaluating: bool = False) -> Tensor:
         return self.norm(role, "logits.1", self.dense(role, "logits.0", h), moves, evaluating)
 
-    def domain(self, features: Tensor) -> Tensor:
-        return self.dense("discriminator", "domain.3", self.dense("discriminator", "domain.1", features).relu())[:, 0]
+    def domain(self, taps: Numbers, o: Objective) -> Tensor:
+        x = taps["features"]
+        if o.conditional:
+            p = taps["logits"].detach().softmax(1)
+            x = torch.stack(
+                [f[i] * q[k] for f, q in zip(x, p, strict=True) for i in range(len(f)) for k in range(len(q))]
+            )
+            x = x.view(len(p), -1)
+        return self.dense("discriminator", "domain.3", self.dense("discriminator", "domain.1", x).relu())[:, 0]
 
     # Updates
 
@@ -117,14 +126,26 @@ class Restated:
             self.weights[other] = {n: p.detach().requires_grad_(other == role) for n, p in numbers.items()}
         return self.weights[role]
 
-    def discriminate(self, streams: dict[str, Domain], draws: Draws) -> Numbers:
+    def discriminate(self, streams: dict[str, Domain], draws: Draws, o: Objective) -> Numbers:
         live = self.trained("discriminator")
         x = {name: rows(streams, draws, "discriminator", name)[0] for name in streams}
-        of_source = self.domain(self.forward(x["source"])["features"])
-        # This target pass too moves running statistics: those of the encoder, which is as far as it goes.
-        of_target = self.domain(self.forward(x["target"], moves=True, until="features")["features"])
-        loss = 0.5 * (-F.logsigmoid(of_source)).mean() + 0.5 * (-F.logsigmoid(-of_target)).mean()
+        source = self.forward(x["source"])
+        # This target pass too moves running statistics: those of the encoder, if it goes no further.
+        target = self.forward(x["target"], moves=True, until="" if o.conditional else "features")
+        loss = self.told_apart(source, target, 1, o)
         return {"discriminator/L_disc": loss, "discriminator/gradient norm": self.adam("discriminator", loss, live)}
+
+    def told_apart(self, source: Numbers, target: Numbers, sign: int, o: Objective) -> Tensor:
+        """The loss of the discriminator for sign 1, and that with swapped labels for sign −1."""
+        parts = []
+        for taps, of_domain in ((source, sign), (target, -sign)):
+            loss = -F.logsigmoid(of_domain * self.domain(taps, o))
+            if o.entropy_weights:
+                p = taps["logits"].detach().softmax(1)
+                w = 1 + (p * p.log()).sum(1).exp()
+                loss = loss * w / w.mean()
+            parts.append(0.5 * loss.mean())
+        return parts[0] + parts[1]
 
     def classify(self, streams: dict[str, Domain], draws: Draws, o: Objective) -> Numbers:
         live = self.trained("classifier")
@@ -142,8 +163,7 @@ class Restated:
             found["teacher"] = cross_entropy(label, self.forward(other)["logits"])
             total = total + o.beta * found["teacher"]
         if o.lambda_d:
-            d = {name: self.domain(clean[name]["features"]) for name in clean}
-            found["L_d"] = 0.5 * (-F.logsigmoid(-d["source"])).mean() + 0.5 * (-F.logsigmoid(d["target"])).mean()
+            found["L_d"] = self.told_apart(clean["source"], clean["target"], -1, o)
             total = total + o.lambda_d * found["L_d"]
         for name, weight in (("source", o.lambda_s), ("target", o.lambda_t)):
             if not weight:

@@ -150,6 +150,7 @@ IN_STUDENT: dict[str, Callable[[Tensor], Tensor]] = {
     "teacher": lambda z: losses.teacher_cross_entropy(HELD, z),
     "discriminator": lambda z: torch.cat(losses.discriminator_loss(z[:, :1], z[:, 1:2])),
     "confusion": lambda z: torch.cat(losses.domain_confusion(z[:, :1], z[:, 1:2])),
+    "weighted confusion": lambda z: torch.cat(losses.weighted_domain_confusion(z[:, :1], z[:, 1:2], HELD, -HELD)),
 }
 WITH_LABEL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "L_v": losses.virtual_adversarial,

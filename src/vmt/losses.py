@@ -92,6 +92,29 @@ def domain_confusion(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return discriminator_loss(source=-source, target=-target)
 
 
+def weighted_discriminator_loss(
+    source: Tensor, target: Tensor, source_logits: Tensor, target_logits: Tensor
+) -> tuple[Tensor, Tensor]:
+    """CDAN+E: the :func:`discriminator_loss`, in which samples with certain predictions have larger weights.
+
+    The weights are the :func:`certainty_weights` of each domain, from the logits of the classifier.
+
+    source (N, 1), target (M, 1), source_logits (N, K), target_logits (M, K) → (N,), (M,).
+    """
+    of_source, of_target = discriminator_loss(source, target)
+    return certainty_weights(source_logits) * of_source, certainty_weights(target_logits) * of_target
+
+
+def weighted_domain_confusion(
+    source: Tensor, target: Tensor, source_logits: Tensor, target_logits: Tensor
+) -> tuple[Tensor, Tensor]:
+    """CDAN+E: the :func:`weighted_discriminator_loss` with swapped labels, which the classifier minimises.
+
+    source (N, 1), target (M, 1), source_logits (N, K), target_logits (M, K) → (N,), (M,).
+    """
+    return weighted_discriminator_loss(-source, -target, source_logits, target_logits)
+
+
 # Virtual adversarial training ----------------------------------------------------------------------------------------
 
 # The authors' program has this floor. A vanishing gradient then gives a step that is shorter than the radius, instead

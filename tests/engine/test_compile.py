@@ -1,5 +1,6 @@
 """The step as a graph of tensor operations, as it is compiled."""
 
+import pytest
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
@@ -45,8 +46,9 @@ def test_one_graph_serves_every_seed_weight_and_learning_rate() -> None:
     assert operations(small(method=other, seed=5)) == operations(small(method=usual))
 
 
-def test_traced_step_is_the_step() -> None:
-    plain, by_graph = small(), small()
+@pytest.mark.parametrize("name", ["vmt_mcc", "cdan"])
+def test_traced_step_is_the_step(name: str) -> None:
+    plain, by_graph = (small(method=methods.METHODS[name]()) for _ in range(2))
     phase, state, sums = by_graph.method.phases[0], by_graph.state, MetricSums()
     graph, arguments = graph_of(by_graph, sums)
     before = tensors(by_graph)

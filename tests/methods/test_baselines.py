@@ -1,4 +1,4 @@
-"""DANN, MMD, MCC and Co-DA: a step written out plainly, and training that DIRT-T can follow."""
+"""DANN, CDAN, MMD, MCC and Co-DA: a step written out plainly, and training that DIRT-T can follow."""
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from vmt.methods.nouns import Adam
 from vmt.nets import mlp
 from vmt.runs.recipes import paper
 from vmt.step.iteration import step
+from vmt.step.state import build_state
 from vmt.train import Config, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -84,11 +85,37 @@ def test_a_step_of_mmd_written_out_plainly() -> None:
 
 
 @pytest.mark.parametrize("name", ["mnist-svhn", "cifar-stl", "stl-cifar"])
-def test_dann_has_a_discriminator_on_every_task_of_the_paper(name: str) -> None:
+@pytest.mark.parametrize("method", ["dann", "cdan"])
+def test_dann_has_a_discriminator_on_every_task_of_the_paper(name: str, method: str) -> None:
     """Even if VMT's λ_d is 0 on the task: without a discriminator, DANN would be source only."""
-    discriminator, classifier = paper(name, "dann").build().updates()
+    discriminator, classifier = paper(name, method).build().updates()
     assert discriminator.name == "discriminator"
     assert {term.name: term.weight for term in classifier.terms if term.weight} == {"L_y": 1.0, "L_d": 0.01}
+
+
+def test_the_random_matrices_of_cdan_are_drawn_once_from_the_seed_and_saved() -> None:
+    method = methods.cdan()
+
+    def matrices(seed: int) -> dict[str, Tensor]:
+        state = build_state(method, lambda: mlp((4,), 3, width=1400), (4,), seed, torch.device("cpu"))
+        return {name: t.clone() for name, t in state.tensors().items() if "domain.0." in name}
+
+    first = matrices(0)
+    assert {name: tuple(t.shape) for name, t in first.items()} == {
+        "roles/discriminator/stages.domain.0.of_features": (1400, 1024),
+        "roles/discriminator/stages.domain.0.of_predictions": (3, 1024),
+    }
+    again, other = matrices(0), matrices(1)
+    assert all(torch.equal(again[name], t) and not torch.equal(other[name], t) for name, t in first.items())
+
+
+def test_the_random_matrices_of_cdan_do_not_change() -> None:
+    method = methods.cdan(0.3)
+    state = build(method, lambda: mlp((4,), 3, width=1400, dropout=0, noise=0))
+    before = {name: t.clone() for name, t in state.roles["discriminator"].state_dict().items()}
+    step(method.phases[0], state, context())
+    changed = {n for n, t in state.roles["discriminator"].state_dict().items() if not torch.equal(t, before[n])}
+    assert changed == {f"stages.domain.{layer}.{kind}" for layer in (1, 3) for kind in ("weight", "bias")}
 
 
 @pytest.fixture
@@ -101,7 +128,7 @@ def task() -> Task:
     return make_task(domain(x, y, name="source"), target, target_test=domain(moved + 0.8, y, name="test"))
 
 
-@pytest.mark.parametrize("name", ["adabn", "mmd", "mcc", "co_da", "vmt_mcc"])
+@pytest.mark.parametrize("name", ["adabn", "mmd", "mcc", "cdan", "co_da", "vmt_mcc"])
 def test_a_method_learns_and_dirt_t_can_follow(task: Task, name: str) -> None:
     base = methods.METHODS[name](optimiser=Adam(lr=3e-3), iterations=150)
     method = methods.dirt_t(base, mix=None, radius=0.3, interval=20, iterations=40).with_decay(0.9)

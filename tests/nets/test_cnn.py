@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vmt.errors import InputError
 from vmt.nets import Staged, cnn, discriminator, mlp
 from vmt.nets.factory import NetSpec
-from vmt.nets.networks import GaussianNoise, conv_block, initialised, logits_layer
+from vmt.nets.networks import GaussianNoise, Product, conv_block, initialised, logits_layer
 from vmt.nets.norm import BatchNorm, InstanceNorm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -58,6 +58,22 @@ def test_discriminator_by_hand() -> None:
 def kind(module: nn.Module) -> type[nn.Module]:
     """The plain layer that a module is a kind of."""
     return next((plain for plain in (nn.Conv2d, nn.Linear, nn.Dropout) if isinstance(module, plain)), type(module))
+
+
+def test_a_random_product_keeps_inner_products() -> None:
+    """In expectation, those of all products of a feature and a probability, which a small product has exactly."""
+    torch.manual_seed(0)
+    f, g = torch.randn(30, 1400), torch.randn(30, 3).softmax(1)
+    wanted = (f @ f.T) * (g @ g.T)
+    product = Product(1400, 3)
+    found = product(torch.cat([f, g], 1))
+    assert found.shape == (30, 1024)
+    error = (found @ found.T - wanted).diagonal() / wanted.diagonal()
+    assert float(error.abs().mean()) < 0.1
+    small = Product(1300, 3)
+    assert not list(small.buffers())
+    exact = small(torch.cat([f[:, :1300], g], 1))
+    torch.testing.assert_close(exact @ exact.T, (f[:, :1300] @ f[:, :1300].T) * (g @ g.T), rtol=1e-3, atol=1e-2)
 
 
 def test_layers_in_the_order_of_the_paper() -> None:

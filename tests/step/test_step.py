@@ -37,6 +37,8 @@ ONE_PHASE: dict[str, tuple[Method, Objective]] = {
     "vmt and mcc": (methods.vmt_mcc(**WEIGHTS, lambda_mcc=0.7), Objective(**VMT, vat=True, lambda_mcc=0.7)),
     "mcc": (methods.mcc(0.7), Objective(lambda_mcc=0.7)),
     "dann": (methods.dann(0.3), Objective(lambda_d=0.3)),
+    "cdan": (methods.cdan(0.3), Objective(lambda_d=0.3, conditional=True, entropy_weights=True)),
+    "cdan without weights": (methods.cdan(0.3, False), Objective(lambda_d=0.3, conditional=True)),
     "source only": (methods.source_only(), Objective(statistics="source")),
     "source only, target statistics": (methods.source_only(statistics="target"), Objective()),
     "adabn": (methods.adabn(), Objective()),
@@ -49,7 +51,7 @@ def run_both(phase: Phase, state: State, plain: Restated, o: Objective, i: int, 
     streams, draws = blobs(), recorded(i)
     run_events(phase, state, i - done)
     metrics = step(phase, state, context(streams, draws))
-    expected = plain.discriminate(streams, draws) if len(phase.updates) == 2 else {}
+    expected = plain.discriminate(streams, draws, o) if len(phase.updates) == 2 else {}
     expected |= plain.classify(streams, draws, o)
     for name, value in expected.items():
         torch.testing.assert_close(metrics[name], value.detach(), msg=lambda m, n=name: f"{n}: {m}")

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from vmt.methods.systems import (
         METHODS,
         adabn,
+        cdan,
         co_da,
         dann,
         dirt_t,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "METHODS",
     "adabn",
+    "cdan",
     "co_da",
     "dann",
     "dirt_t",

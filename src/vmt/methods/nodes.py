@@ -259,6 +259,25 @@ class Tap:
 
 
 @dataclass(frozen=True)
+class Conditioned:
+    """The features of a view, flat, beside its predictions, which are held constant: (N, F + K).
+
+    A :class:`vmt.methods.nouns.ConditionalDiscriminator` multiplies them.
+    """
+
+    features: Tap
+    logits: Tap
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        return (self.features, self.logits)
+
+    def value(self, context: NodeContext) -> Tensor:
+        predictions = losses.at_least_float32(context(self.logits).detach()).softmax(-1)
+        return torch.cat([losses.at_least_float32(context(self.features)).flatten(1), predictions], 1)
+
+
+@dataclass(frozen=True)
 class Start:
     """x + ξd with a random unit vector d: the point near x where VAT takes the slope. (N, …)
 

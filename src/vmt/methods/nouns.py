@@ -235,6 +235,18 @@ class Discriminator:
 
 
 @dataclass(frozen=True)
+class ConditionalDiscriminator:
+    """A discriminator of CDAN: a logit for each sample, (N, 1), from the product of features and predictions.
+
+    Its views read a :class:`vmt.methods.nodes.Conditioned` of the role ``of``.
+    """
+
+    of: str = "classifier"
+    tap: str = "features"
+    hidden: int = 100
+
+
+@dataclass(frozen=True)
 class Copy:
     """A role that starts as a copy of another role and is not optimised.
 
@@ -245,7 +257,7 @@ class Copy:
     shared_statistics: bool = False
 
 
-Role = Network | Discriminator | Copy
+Role = Network | Discriminator | ConditionalDiscriminator | Copy
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ does not import it. The defaults are those of the functions in :mod:`vmt.methods
 
 from dataclasses import dataclass
 
-METHODS = ("source_only", "target_only", "adabn", "mmd", "mcc", "dann", "vada", "co_da", "vmt", "vmt_mcc")
+METHODS = ("source_only", "target_only", "adabn", "mmd", "mcc", "dann", "cdan", "vada", "co_da", "vmt", "vmt_mcc")
 DEFAULT_METHOD = "vmt"
 
 
@@ -22,6 +22,9 @@ class Settings:
 
     fresh_lambda: bool | None = None
     """Draw λ anew at every step; on by default. The authors' program draws it once."""
+
+    entropy_weights: bool | None = None
+    """Give samples with certain predictions a larger weight in CDAN; on by default."""
 
     lambda_d: float | None = None
     """Weight of the domain-adversarial loss."""

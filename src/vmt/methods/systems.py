@@ -16,6 +16,7 @@ from vmt.methods.nodes import Batch, Joined, Labels, Tap, View
 from vmt.methods.nouns import (
     Adam,
     Average,
+    ConditionalDiscriminator,
     Copy,
     CopyRole,
     Discriminator,
@@ -37,6 +38,7 @@ ADAM = Adam()
 SOURCE, TARGET = Batch("source"), Batch("target")
 # The classifier, and the average of its weights, which predicts with the classifier's own running statistics.
 CLASSIFIER: dict[str, Role] = {"classifier": Network(), "ema": Copy("classifier", shared_statistics=True)}
+DISCRIMINATOR = Discriminator()
 AVERAGE = Average("classifier", into="ema")
 
 
@@ -126,6 +128,33 @@ def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_0
         *unless_zero(lambda_d, L_d(source, target, weight=lambda_d), L_disc(source, target, weight=0.0)),
     )
     return alternating("dann", source, target, terms, lambda_d=lambda_d, optimiser=optimiser, iterations=iterations)
+
+
+def cdan(
+    lambda_d: Number = 1e-2, entropy_weights: bool = True, optimiser: Adam = ADAM, iterations: int = 40_000
+) -> Method:
+    """Conditional domain-adversarial training: DANN with a discriminator that reads features and predictions.
+
+    L_y + λ_d L_d, with alternating updates, where the discriminator reads the products of features and predictions.
+    ``entropy_weights`` gives samples with certain predictions a larger weight (CDAN+E).
+
+    >>> cdan().roles["discriminator"]
+    ConditionalDiscriminator(of='classifier', tap='features', hidden=100)
+    """
+    source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
+    confusion = L_d(source, target, weight=lambda_d, conditional=True, entropy_weights=entropy_weights)
+    discriminate = L_disc(source, target, conditional=True, entropy_weights=entropy_weights)
+    return alternating(
+        "cdan",
+        source,
+        target,
+        (L_y(source), *unless_zero(lambda_d, confusion, replace(discriminate, weight=0.0))),
+        lambda_d=lambda_d,
+        optimiser=optimiser,
+        iterations=iterations,
+        discriminator=ConditionalDiscriminator(),
+        discriminate=(discriminate, domain_accuracy(source, target, conditional=True)),
+    )
 
 
 def vada(
@@ -446,12 +475,17 @@ def alternating(
     lambda_d: Number,
     optimiser: Adam,
     iterations: int,
+    discriminator: Role = DISCRIMINATOR,
+    discriminate: tuple[Term, ...] = (),
 ) -> Method:
-    """Alternating updates: the discriminator first, unless λ_d is 0, then the classifier, each on fresh batches."""
+    """Alternating updates: the discriminator first, unless λ_d is 0, then the classifier, each on fresh batches.
+
+    ``discriminate`` are the terms of the discriminator; by default it tells features apart.
+    """
     roles, updates = dict(CLASSIFIER), []
     if lambda_d != 0:
-        roles["discriminator"] = Discriminator()
-        discriminate = (L_disc(source, target), domain_accuracy(source, target))
+        roles["discriminator"] = discriminator
+        discriminate = discriminate or (L_disc(source, target), domain_accuracy(source, target))
         updates.append(Update("discriminator", ("discriminator",), discriminate, optimiser))
     updates.append(classifier_update((*terms, *health(target)), optimiser, keep=(target,)))
     return one_phase(name, roles, tuple(updates), iterations)

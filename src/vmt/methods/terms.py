@@ -12,7 +12,21 @@ from torch import Tensor
 
 from vmt import losses
 from vmt.errors import InputError
-from vmt.methods.nodes import SLOPE, Adversarial, Batch, Labels, Lam, Mix, Node, Pairs, Partner, Start, Tap, View
+from vmt.methods.nodes import (
+    SLOPE,
+    Adversarial,
+    Batch,
+    Conditioned,
+    Labels,
+    Lam,
+    Mix,
+    Node,
+    Pairs,
+    Partner,
+    Start,
+    Tap,
+    View,
+)
 from vmt.methods.nouns import Number, Term, measure
 
 
@@ -21,17 +35,43 @@ def L_y(clean: View, *, weight: Number = 1.0) -> Term:
     return Term(term_name("L_y", clean), losses.source_cross_entropy, (clean.logits, Labels(batch_of(clean))), weight)
 
 
-def L_d(source: View, target: View, *, weight: Number, discriminator: str = "discriminator") -> Term:
+def L_d(
+    source: View,
+    target: View,
+    *,
+    weight: Number,
+    discriminator: str = "discriminator",
+    conditional: bool = False,
+    entropy_weights: bool = False,
+) -> Term:
     """L_d = ½ E[BCE(d(g(x_s)), 0)] + ½ E[BCE(d(g(x_t)), 1)], which is small for features g(x) that mislead d.
 
-    Reads the discriminator's logits (N, 1) on the features of the source and of the target.
+    A ``conditional`` discriminator reads the predictions f(x) as well, and ``entropy_weights`` gives samples with
+    certain predictions a larger weight. Reads the discriminator's logits (N, 1) on the source and on the target; with
+    ``entropy_weights``, the classifier's logits (N, K) as well.
     """
-    return Term(term_name("L_d", source), losses.domain_confusion, domains(source, target, discriminator), weight)
+    reads = domains(source, target, discriminator, conditional)
+    if entropy_weights:
+        loss, reads = losses.weighted_domain_confusion, (*reads, source.logits, target.logits)
+        return Term(term_name("L_d", source), loss, reads, weight)
+    return Term(term_name("L_d", source), losses.domain_confusion, reads, weight)
 
 
-def L_disc(source: View, target: View, *, weight: Number = 1.0, discriminator: str = "discriminator") -> Term:
+def L_disc(
+    source: View,
+    target: View,
+    *,
+    weight: Number = 1.0,
+    discriminator: str = "discriminator",
+    conditional: bool = False,
+    entropy_weights: bool = False,
+) -> Term:
     """L_disc = ½ E[BCE(d(g(x_s)), 1)] + ½ E[BCE(d(g(x_t)), 0)], which the discriminator d minimises. Reads as L_d."""
-    return Term(term_name("L_disc", source), losses.discriminator_loss, domains(source, target, discriminator), weight)
+    reads = domains(source, target, discriminator, conditional)
+    if entropy_weights:
+        loss, reads = losses.weighted_discriminator_loss, (*reads, source.logits, target.logits)
+        return Term(term_name("L_disc", source), loss, reads, weight)
+    return Term(term_name("L_disc", source), losses.discriminator_loss, reads, weight)
 
 
 def L_c(clean: View, *, weight: Number) -> Term:
@@ -121,9 +161,12 @@ def predicted_share(logits: Tensor) -> Tensor:
     return (logits.argmax(-1, keepdim=True) == classes).float()
 
 
-def domain_accuracy(source: View, target: View, *, discriminator: str = "discriminator") -> Term:
+def domain_accuracy(
+    source: View, target: View, *, discriminator: str = "discriminator", conditional: bool = False
+) -> Term:
     """The logged accuracy of the discriminator: ½ if it cannot tell the domains apart, 1 if it always can."""
-    return measure(term_name("accuracy", source), discriminator_accuracy, *domains(source, target, discriminator))
+    reads = domains(source, target, discriminator, conditional)
+    return measure(term_name("accuracy", source), discriminator_accuracy, *reads)
 
 
 def discriminator_accuracy(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,10 +177,14 @@ def discriminator_accuracy(source: Tensor, target: Tensor) -> tuple[Tensor, Tens
     return 0.5 * (source > 0).float().squeeze(-1), 0.5 * (target <= 0).float().squeeze(-1)
 
 
-def domains(source: View, target: View, discriminator: str) -> tuple[Tap, Tap]:
-    """The discriminator's logits (N, 1) on the features of both domains."""
-    of_source, of_target = (View(discriminator, clean.tap("features")) for clean in (source, target))
-    return of_source.tap("domain"), of_target.tap("domain")
+def domains(source: View, target: View, discriminator: str, conditional: bool = False) -> tuple[Tap, ...]:
+    """The discriminator's logits (N, 1) on the features of both domains; a conditional one reads predictions too."""
+
+    def seen(clean: View) -> Node:
+        features = clean.tap("features")
+        return Conditioned(features, clean.logits) if conditional else features
+
+    return tuple(View(discriminator, seen(clean)).tap("domain") for clean in (source, target))
 
 
 def term_name(symbol: str, clean: View) -> str:

@@ -394,7 +394,59 @@ def discriminator(features: int, hidden: int = 100) -> Staged:
     >>> discriminator(features=4096).taps
     ('domain',)
     """
-    layers = nn.Sequential(
-        nn.Flatten(), initialised(nn.Linear(features, hidden)), nn.ReLU(), initialised(nn.Linear(hidden, 1))
+    return domain_stage(nn.Flatten(), features, hidden)
+
+
+def conditional_discriminator(features: int, classes: int, hidden: int = 100) -> Staged:
+    """CDAN's discriminator: the same on the product of features and predictions, which it reads side by side.
+
+    >>> import torch
+    >>> conditional_discriminator(features=12, classes=3)(torch.zeros(2, 12 + 3))["domain"].shape
+    torch.Size([2, 1])
+    """
+    product = Product(features, classes)
+    return domain_stage(product, product.values, hidden)
+
+
+def domain_stage(first: nn.Module, values: int, hidden: int) -> Staged:
+    """A first layer that gives vectors of ``values`` numbers, then dense ReLU and one logit."""
+    return Staged(
+        {
+            "domain": nn.Sequential(
+                first, initialised(nn.Linear(values, hidden)), nn.ReLU(), initialised(nn.Linear(hidden, 1))
+            )
+        }
     )
-    return Staged({"domain": layers})
+
+
+# A product with more values than this is replaced by a random one with fewer values, as in the paper on CDAN.
+LARGEST_PRODUCT, RANDOM_VALUES = 4096, 1024
+
+
+class Product(nn.Module):
+    """All products of a feature and a predicted probability, which are read side by side: (N, F + K) → (N, F·K).
+
+    If that would be many, (R f) ⊙ (S g) / √d of d values, where R and S are random matrices that never change. Its
+    inner products have those of the whole product as their expectation.
+    """
+
+    of_features: Tensor
+    of_predictions: Tensor
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.features, self.classes = features, classes
+        self.randomised = features * classes > LARGEST_PRODUCT
+        self.values = RANDOM_VALUES if self.randomised else features * classes
+        if self.randomised:
+            self.register_buffer("of_features", torch.randn(features, self.values))
+            self.register_buffer("of_predictions", torch.randn(classes, self.values))
+
+    def forward(self, x: Tensor) -> Tensor:
+        f, g = x[:, : self.features], x[:, self.features :]
+        if self.randomised:
+            return (f @ self.of_features) * (g @ self.of_predictions) / math.sqrt(self.values)
+        return (f[:, :, None] * g[:, None, :]).flatten(1)
+
+    def extra_repr(self) -> str:
+        return f"{self.features}, {self.classes}" + (", randomised" if self.randomised else "")

@@ -106,8 +106,8 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
     if method in ("vada", "co_da") and task == "mnist-svhn":
         lambda_t = 0.01  # VADA collapses at VMT's 0.06
         settings["entropy"] = instance_norm
-    if method == "dann":
-        settings["lambda_d"] = 0.01  # with VMT's 0 on CIFAR ↔ STL, nothing of DANN would be left
+    if method in ("dann", "cdan"):
+        settings["lambda_d"] = 0.01  # with VMT's 0 on CIFAR ↔ STL, nothing of them would be left
     settings["lambda_t"] = lambda_t
     if weights.lambda_mix_t is not None:
         settings["lambda_mix_t"] = weights.lambda_mix_t

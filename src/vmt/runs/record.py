@@ -25,6 +25,7 @@ NAMES = {
     "mmd": "MMD",
     "mcc": "MCC",
     "dann": "DANN",
+    "cdan": "CDAN",
     "vada": "VADA",
     "co_da": "Co-DA",
     "vmt": "VMT",

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from vmt.errors import InputError
-from vmt.methods.nouns import Adam, Copy, Discriminator, Method, Network
+from vmt.methods.nouns import Adam, ConditionalDiscriminator, Copy, Discriminator, Method, Network
 from vmt.nets.adapter import placed_on_device
-from vmt.nets.networks import Staged, discriminator, evaluating
+from vmt.nets.networks import Staged, conditional_discriminator, discriminator, evaluating
 from vmt.step.draws import key, seed_generators
 
 
@@ -128,6 +128,9 @@ def build_state(
                 module = placed_on_device(network(), shape, device).part(role.after, role.until)
             elif isinstance(role, Discriminator):
                 module = discriminator(features_of(roles[role.of], shape, role.tap), role.hidden)
+            elif isinstance(role, ConditionalDiscriminator):
+                features, classes = (features_of(roles[role.of], shape, tap) for tap in (role.tap, "logits"))
+                module = conditional_discriminator(features, classes, role.hidden)
             else:
                 module = copy.deepcopy(roles[role.of])
         roles[name] = module.to(device)
