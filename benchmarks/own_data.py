@@ -189,12 +189,11 @@ def tasks_for(patterns: Sequence[str], split: str, data: Path | None) -> list[st
 
 def contenders(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any] | None]:
     """Every contender that can run here, with the arguments of vmt.adapt if it is ours."""
-    found: dict[str, Mapping[str, Any] | None] = {}
-    for name, peer in PEERS.items():
-        if absent := peer.missing():
-            print(f"{name} is left out: {absent} is not installed.", file=sys.stderr)
-        else:
-            found[name] = None
+    absent = {name: missing for name, peer in PEERS.items() if (missing := peer.missing())}
+    for packages in dict.fromkeys(absent.values()):
+        names = ", ".join(name for name in absent if absent[name] == packages)
+        print(f"Without {packages}, these are left out: {names}.", file=sys.stderr)
+    found: dict[str, Mapping[str, Any] | None] = {name: None for name in PEERS if name not in absent}
     for name in OURS:
         if name in (*METHODS, DEFAULT_METHOD):
             found[name] = {"method": name}

@@ -11,6 +11,7 @@ of 0.001, and about 600 iterations of 64 samples of each domain.
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from own_data_tasks import Array, Problem
@@ -135,4 +136,87 @@ SHALLOW = {
     "skada-jdot": "JDOTClassifier",
 }
 SKADA = [Peer(name, ("skada", "scikit-learn"), shallow(method)) for name, method in SHALLOW.items()]
-PEERS: dict[str, Peer] = {peer.name: peer for peer in (*SKLEARN, *SKADA)}
+
+
+# --- skada, deep methods ---
+
+ITERATIONS, BATCH, FEATURES = 600, 64, 128
+
+
+def deep(name: str) -> Predict:
+    """A deep method of skada with a small network: fully connected for vectors, convolutions for pictures."""
+
+    def predict(problem: Problem, seed: int) -> Array:
+        import torch
+        from skada import deep as methods
+
+        torch.manual_seed(seed)
+        source, target, test = for_network(problem)
+        epochs = ITERATIONS // -(-max(len(source), len(target)) // BATCH)
+        options: dict[str, Any] = {"optimizer": torch.optim.Adam, "lr": 1e-3, "batch_size": BATCH}
+        options |= {"max_epochs": epochs, "train_split": None, "verbose": 0}
+        if name == "CDAN":
+            options["domain_classifier"] = discriminator(FEATURES * problem.classes)
+        net = getattr(methods, name)(network(problem), "features", **options)
+        x, y, domains = together(source, problem.ys, target)
+        net.fit(x, y, sample_domain=domains)
+        return net.predict(test, sample_domain=np.full(len(test), -2))  # type: ignore[no-any-return]
+
+    return predict
+
+
+def for_network(problem: Problem) -> list[Array]:
+    """Vectors standardised by both domains together, or pictures (N, C, H, W) from 0 to 1."""
+    if problem.is_pictures:
+        first = [x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2) for x in samples(problem)]
+        return [np.ascontiguousarray(x, np.float32) / 255 for x in first]
+    scale = StandardScaler().fit(np.concatenate([problem.xs, problem.xt]))
+    return [scale.transform(x).astype(np.float32) for x in samples(problem)]
+
+
+def samples(problem: Problem) -> tuple[Array, Array, Array]:
+    return problem.xs, problem.xt, problem.xt_test
+
+
+def network(problem: Problem) -> Any:
+    """A network whose layer `features` has 128 values; its `forward` takes the weights that skada passes along."""
+    from torch import nn
+
+    def dense(width: int) -> list[Any]:
+        return [nn.LazyLinear(width), nn.BatchNorm1d(width), nn.ReLU()]
+
+    def convolution(width: int) -> list[Any]:
+        return [nn.LazyConv2d(width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)]
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            first = [*convolution(32), *convolution(64), nn.Flatten()] if problem.is_pictures else dense(FEATURES)
+            self.first, self.features = nn.Sequential(*first), nn.Sequential(*dense(FEATURES))
+            self.last = nn.Linear(FEATURES, problem.classes)
+
+        def forward(self, x: Any, sample_weight: Any = None) -> Any:
+            return self.last(self.features(self.first(x)))
+
+    import torch
+
+    made = Network()
+    made(torch.from_numpy(for_network(problem)[0][:2]))  # the lazy layers take their sizes from it
+    return made
+
+
+def discriminator(features: int) -> Any:
+    """skada's discriminator with a sigmoid: the softmax over one output at its end is always 1, and learns nothing."""
+    from skada.deep.modules import DomainClassifier
+    from torch import nn
+
+    made = DomainClassifier(num_features=min(features, 4096))
+    made.classifier[-1] = nn.Sigmoid()
+    return made
+
+
+DEEP = [
+    Peer(f"skada-deep-{name.lower()}", ("skada", "skorch", "torch"), deep(name))
+    for name in ("MCC", "CDAN", "DeepCoral")
+]
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (*SKLEARN, *SKADA, *DEEP)}

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import own_data_table as table  # noqa: E402
+from own_data_peers import installed  # noqa: E402
 from own_data_tasks import REPORTING, TASKS, side  # noqa: E402
 
 import own_data as bench  # noqa: E402
@@ -85,6 +86,18 @@ def test_a_contender_that_fails_is_a_result_without_an_accuracy() -> None:
     written = table.page(records)
     assert "| wine-gain | 90.0 | – |" in written
     assert "| `hgb` | – | 1.5 | – | 1.0 | 1 |" in written
+
+
+def test_the_page_in_the_documentation_matches_the_results() -> None:
+    written = (ROOT / "docs" / "own-data-bench.md").read_text()
+    assert written == table.page(bench.read(bench.RESULTS)), "run python benchmarks/own_data.py --table"
+
+
+@pytest.mark.skipif(not installed("skada"), reason="skada is an optional competitor")
+@pytest.mark.parametrize("contender", ["skada-coral", "skada-entropic-ot", "skada-jdot"])
+def test_methods_of_skada_run(contender: str) -> None:
+    record = bench.measure(bench.Job("iris-offset", 0, contender))
+    assert record["accuracy"] > 0.5, record
 
 
 def test_a_variant_with_a_mistyped_setting_is_refused_before_any_run(
