@@ -53,10 +53,11 @@ def test_statistics_are_those_of_the_whole_domain(batch: int, monkeypatch: pytes
     assert found is not None
     torch.testing.assert_close(found.first.running_mean, x.mean(0))
     torch.testing.assert_close(found.first.running_var, x.var(0))
-    if batch >= len(x):
-        hidden = network.dense((x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()).detach()
-        torch.testing.assert_close(found.second.running_mean, hidden.mean(0), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(found.second.running_var, hidden.var(0), rtol=1e-4, atol=1e-5)
+    hidden = network.dense((x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()).detach()
+    # Batches of 50 samples have other statistics than the domain, but in random order they are near.
+    near = {"rtol": 1e-4, "atol": 1e-5} if batch >= len(x) else {"rtol": 0.1, "atol": 0.1}
+    torch.testing.assert_close(found.second.running_mean, hidden.mean(0), **near)
+    torch.testing.assert_close(found.second.running_var, hidden.var(0), **near)
     assert all(torch.equal(network.state_dict()[name], value) for name, value in before.items())
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), network.parameters(), strict=True))
     assert found.training
