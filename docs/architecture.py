@@ -21,7 +21,8 @@ PICTURE = DOCS / "architecture.svg"
 LEFT_OUT = ("errors", "_imports", "__init__", "__main__")
 # Where each room is drawn: a row for each step of the data, and a place in the row.
 ROWS: tuple[dict[str, float], ...] = (
-    {"disk": 0, "device": 1, "progress": 2, "kernels": 3, "losses": 4},
+    {"disk": 0, "device": 1, "notebook": 2, "kernels": 3, "losses": 4},
+    {"progress": 2},
     {"data": 1, "nets": 3.5},
     {"methods": 3},
     {"step": 1.75, "validators": 3.25},

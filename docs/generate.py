@@ -120,9 +120,10 @@ def passed_on(each: Pass, update: Update) -> str:
 def command_pages() -> str:
     parts = [
         "# The command line",
-        "`vmt COMMAND --help` prints the same text, and `python -m vmt` is the same command. The exit code is 2 after\n"
-        "bad input, with one sentence that says what to do, 1 after a GPU error, and 130 after Ctrl-C or `kill`,\n"
-        "which save first.",
+        "`vmt COMMAND --help` prints the options that are used most, and `vmt COMMAND --help-all` prints all of this.\n"
+        "`python -m vmt` is the same command. On a terminal, headings and messages have colours, unless the\n"
+        "environment variable `NO_COLOR` is set. The exit code is 2 after bad input, with one sentence that says what\n"
+        "to do, 1 after a GPU error, and 130 after Ctrl-C or `kill`, which save first.",
         *commands(build_parser()),
     ]
     return "\n\n".join(parts) + "\n"

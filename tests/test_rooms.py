@@ -11,7 +11,8 @@ import vmt
 
 # From the foundation to the roof. A room may import those before it; rooms in one row do not import each other.
 ROOMS = """
-errors _imports progress
+errors _imports notebook
+progress
 disk
 device losses figures
 kernels

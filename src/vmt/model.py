@@ -24,13 +24,15 @@ from vmt.data.files.paths import FORMATS
 from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import default_torch_settings, single_precision, torch_device
 from vmt.disk import write_atomically
-from vmt.errors import InputError, parsing
-from vmt.evaluate.accuracy import Evaluation, evaluate, logits_of
+from vmt.errors import InputError, few, parsing
+from vmt.evaluate.accuracy import Evaluation, evaluate, logits_of, percent
 from vmt.evaluate.finite import fault_in_weights
 from vmt.nets.adapter import placed_on_device
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.networks import Staged
 from vmt.nets.registry import NETS
+from vmt.notebook import html_table
+from vmt.progress import duration
 
 FORMAT = "vmt-model"
 VERSION = 1
@@ -87,7 +89,7 @@ class Model:
 
         Labels are class numbers, or names of ``classes``.
         """
-        return evaluate(self.network, self._samples(x, y), self.preprocess)
+        return replace(evaluate(self.network, self._samples(x, y), self.preprocess), class_names=self.classes)
 
     def to(self, device: str | torch.device) -> "Model":
         self.network.to(device)
@@ -134,6 +136,39 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.spec.name}, {len(self.classes)} classes, samples of shape {self.spec.shape})"
+
+    def _repr_html_(self) -> str:
+        kind = "vectors" if self.preprocess.size is None else "pictures"
+        rows = [
+            ["network", self.spec.name],
+            ["samples", f"{kind} of shape {'×'.join(str(side) for side in self.spec.shape)}"],
+            ["classes", f"{len(self.classes)}: {few(list(self.classes), 8)}"],
+            *described(self.about),
+        ]
+        return html_table("vmt.Model", rows)
+
+
+def described(about: Mapping[str, Any]) -> list[list[str]]:
+    """What is known about a training, in the words of ``summary.json``, as rows of a table."""
+
+    def share(accuracy: Any) -> str:
+        return "unknown" if accuracy is None else percent(accuracy)
+
+    written: dict[str, Callable[[Any], str]] = {
+        "method": str,
+        "iterations": lambda count: f"{count:,}",
+        "target_accuracy": share,
+        "source_accuracy": share,
+        "best": lambda best: f"iteration {best['step']:,}, {best['by']} {best['score']:.4f}",
+        "collapsed": str,
+        "seconds": duration,
+        "run": str,
+    }
+    return [
+        [name.replace("_", " ").replace("seconds", "training time"), write(about[name])]
+        for name, write in written.items()
+        if about.get(name) is not None or (name == "target_accuracy" and name in about)
+    ]
 
 
 def digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:

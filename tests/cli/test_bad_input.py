@@ -259,7 +259,9 @@ def test_a_process_prints_no_traceback(tmp_path: Path) -> None:
     done = vmt("train", "mnist-svhn", "--data", tmp_path / "none")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    first, last = done.stderr.strip().splitlines()
+    assert first.startswith("vmt train: ")
+    assert last.startswith("vmt: ")
 
 
 def test_the_progress_bar_does_not_overwrite_the_error(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def test_predict_writes_class_and_probabilities(run: Path, tmp_path: Path) -> No
     files = [tmp_path / "grey.png", tmp_path / "colour.png", tmp_path / "many.npz"]
     done = vmt("predict", run, *files, "--out", out)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == f"Wrote 7 predictions to {out}."
+    assert done.stdout == ""
     rows = list(csv.DictReader(out.open()))
     assert [row["index"] for row in rows] == ["0", "0", "0", "1", "2", "3", "4"]
     for row in rows:
@@ -125,10 +127,54 @@ def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_every_config_field_has_a_flag_with_its_docstring(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["train", "--help"])
+        main(["train", "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
     assert "--stop-on-collapse" in text
     assert "samples per domain in a batch (default: 64)" in text
+
+
+def test_help_is_short_first(capsys: pytest.CaptureFixture[str]) -> None:
+    helps = []
+    for option in ("--help", "--help-all", "--help"):
+        with pytest.raises(SystemExit):
+            main(["train", option])
+        helps.append(capsys.readouterr().out)
+    short, whole, again = helps
+    assert again == short
+    assert "--lambda-t" in short
+    assert "--stop-on-collapse" not in short
+    assert "vmt train --help-all" in short
+    assert len(short) < 0.7 * len(whole)
+
+
+@pytest.mark.parametrize("arguments", [[], ["help"], ["help", "predict"]])
+def test_help_without_a_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: vmt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["trian"], "train"),
+        (["digits"], "vmt train digits"),
+        (["vada"], "vmt train --method vada"),
+        (["data", "dowload"], "download"),
+        (["report", "run", "--map", "tnse"], "tsne"),
+        (["train", "--itrations", "3"], "--iterations"),
+    ],
+    ids=str,
+)
+def test_a_mistyped_word_gets_a_suggestion(
+    arguments: list[str], suggestion: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"(perhaps {suggestion}?)" in line
 
 
 def test_methods_and_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

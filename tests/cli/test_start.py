@@ -1,10 +1,12 @@
 """Starting a command: PyTorch is imported only when it is needed, and Ctrl-C works from the beginning."""
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,23 @@ def test_help_lists_and_refusals_need_no_torch(arguments: list[str]) -> None:
     assert "Traceback" not in done.stderr
     assert done.returncode == (2 if arguments in WRONG else 0)
     assert done.stderr.splitlines()[-1] == "imported:"
+
+
+@pytest.mark.parametrize("command", [["demo"], ["train", "digits"], ["report", "run"]])
+def test_the_first_line_comes_before_torch_is_imported(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import sys; sys.exit('torch')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "vmt", *command],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    first, last = done.stderr.splitlines()
+    assert first.startswith(f"vmt {command[0]}: ")
+    assert last == "torch"
 
 
 @pytest.mark.parametrize("when", ["argparse", "torch.version"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ read the handwriting, with the same network and the same number of iterations. T
 for handwriting that none of them was trained on.
 """
 PAGE = "report.html"
+OPENING = "four systems learn to read handwriting, a few minutes on a CPU. Loading PyTorch …"
 LABELS = {"source_only": "source only", "vmt": "VMT, then DIRT-T", "target_only": "trained on target labels"}
 
 
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     parser.add_argument("--iterations", type=int, help="iterations of VMT (default: those of the task's recipe)")
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, opening=OPENING)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,10 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     summaries = {}
     printed: set[str] = set()
     with interruptible() as interrupted:
-        for name, label in LABELS.items():
+        for i, (name, label) in enumerate(LABELS.items(), 1):
             recipe = with_lengths(digits(name, dirt_t=name == "vmt"), first, refine, arguments)
-            progress = Progress(label, printed=printed)
-            summaries[name] = carry_out(Run.of(RunSpec(data, recipe), task), out / name, progress=progress).summary
+            with closing(Progress(f"{label} ({i} of {len(LABELS)})", printed=printed)) as progress:
+                summaries[name] = carry_out(Run.of(RunSpec(data, recipe), task), out / name, progress=progress).summary
             if interrupted() or not summaries[name]["finished"]:
                 print(f"Interrupted; the runs so far are in {out}.")
                 return 130

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         x, y, name = test_set(arguments.model, arguments.data)
     evaluation = model.evaluate(x, y)
-    print(f"{evaluation.accuracy:.2%} of {evaluation.samples} samples of {name}")
-    for label, accuracy, share in zip(
-        model.classes, evaluation.per_class or (), evaluation.predicted_share, strict=True
-    ):
-        shown = "no samples" if accuracy is None else f"{accuracy:7.2%}"
-        print(f"  {label:<20} {shown:>10}   predicted for {share:.1%}")
+    print(f"{name}: {evaluation}")
     if arguments.json:
-        print(json.dumps({"classes": model.classes, **asdict(evaluation)}))
+        print(json.dumps({"classes": model.classes, **evaluation.measured()}))
     return 0
 
 

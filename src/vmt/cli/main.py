@@ -6,6 +6,7 @@ the options have been parsed: help and errors in the options appear immediately.
 
 import argparse
 import os
+import re
 import signal
 import sys
 import warnings
@@ -18,9 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import vmt
-from vmt.cli.options import Help
+from vmt.cli.options import Help, HelpAll
 from vmt.errors import InputError, message_of_gpu_error, message_of_os_error, perhaps
-from vmt.progress import STDERR
+from vmt.progress import STDERR, STDOUT
 
 EXAMPLES = """examples:
   vmt demo                                    see VMT work on a small real task, a few minutes on a CPU
@@ -51,10 +52,15 @@ INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose error messages are one sentence, and whose help fits the terminal."""
+    """An argument parser whose error messages are one sentence, and whose help fits the terminal.
+
+    Its help leaves the options in the default ``rare`` to ``--help-all`` (:func:`vmt.cli.options.shown_first`).
+    """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **{**more, "formatter_class": Help})
+        self.color = False  # that of Python 3.14, which has other rules
+        self.add_argument("--help-all", action=HelpAll, help=argparse.SUPPRESS)
 
     def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
         """Refuse unknown options here: the parser of ``vmt`` could not suggest an option of the command."""
@@ -64,8 +70,36 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no option {wrong}{perhaps(option, self._option_string_actions)}")
         return known, unknown
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            what = f"there is no {value!r}{perhaps(str(value), choices)}: choose one of {', '.join(choices)}"
+            raise argparse.ArgumentError(action, what)
+
+    def format_help(self) -> str:
+        """The help with a short usage, and without the rare options."""
+        rare = [(a, a.help) for a in self._actions if a.dest in (self.get_default("rare") or ())]
+        usage = self.usage
+        positionals = self._get_formatter()
+        positionals.add_usage(None, [a for a in self._actions if not a.option_strings], [], "")
+        self.usage = " ".join([self.prog, "[options]", *positionals.format_help().split()[len(self.prog.split()) :]])
+        for action, _ in rare:
+            action.help = argparse.SUPPRESS
+        try:
+            text = super().format_help()
+        finally:
+            self.usage = usage
+            for action, help in rare:
+                action.help = help
+        return f"{text}\n{self.prog} --help-all shows {len(rare)} more options.\n" if rare else text
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        stream = STDOUT if file is sys.stdout else STDERR
+        headings = re.compile(r"^(usage|[a-z][a-z ]*)(?=:( |$))", re.MULTILINE)
+        super()._print_message(headings.sub(lambda found: stream.styled(found[0], "bold"), message), file)
+
     def error(self, message: str) -> NoReturn:
-        print(f"vmt: {message}; see '{self.prog} --help'.", file=sys.stderr)
+        print_error(f"{message}; see '{self.prog} --help'.")
         sys.exit(2)
 
 
@@ -79,23 +113,45 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"vmt {vmt.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text)
+        command = commands.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}.")
+        command.set_defaults(opening="")
         if only in (None, name):
             import_module(f"vmt.cli.{MODULES.get(name, name)}").add_arguments(command)
     return parser
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The arguments of a command; a missing or unknown command ends the process like any other wrong argument."""
-    command = argv[0] if argv else ""
+    """The arguments of a command. Without a command the help is printed; an unknown one is refused."""
+    if not argv or argv[0] == "help":
+        argv = [*argv[1:], "--help"]
+    command = argv[0]
     parser = build_parser(command)
-    if not command:
-        parser.error(f"name a command: {', '.join(COMMANDS)}")
     if not command.startswith("-") and command not in COMMANDS:
-        parser.error(
-            f"there is no command {command!r}{perhaps(command, COMMANDS)}: choose one of {', '.join(COMMANDS)}"
-        )
+        parser.error(f"there is no command {command!r}{instead_of(command)}: choose one of {', '.join(COMMANDS)}")
     return parser.parse_args(argv)
+
+
+def instead_of(command: str) -> str:
+    """A suggestion for an unknown command, which may be the name of a task or a method."""
+    from vmt.data.tasks import TASKS
+    from vmt.methods.settings import METHODS
+
+    if command in TASKS:
+        return f" (perhaps vmt train {command}?)"
+    if command in METHODS:
+        return f" (perhaps vmt train --method {command}?)"
+    return perhaps(command, COMMANDS)
+
+
+def show_start(arguments: argparse.Namespace) -> None:
+    """Print the first line of a command before PyTorch is imported, which takes seconds.
+
+    Short commands print it on a terminal only, so that nothing is mixed with their output elsewhere.
+    """
+    if "torch" not in sys.modules and (arguments.opening or STDERR.isatty()):
+        start = STDERR.styled(f"vmt {arguments.command}:", "bold")
+        print(f"{start} {arguments.opening or 'loading PyTorch …'}", file=STDERR)
+        STDERR.flush()
 
 
 def show_warning(
@@ -103,13 +159,17 @@ def show_warning(
 ) -> None:
     """Show a warning of this package without the line of code that it comes from."""
     if Path(vmt.__file__).parent in Path(filename).parents:
-        print_message(f"{str(message).rstrip('.')}.")
+        print_message(f"{str(message).rstrip('.')}.", "yellow")
     else:
         others(message, category, filename, *rest)
 
 
-def print_message(message: str) -> None:
-    print(f"vmt: {message}", file=STDERR)
+def print_message(message: str, style: str = "bold") -> None:
+    print(f"{STDERR.styled('vmt:', style)} {message}", file=STDERR)
+
+
+def print_error(message: str) -> None:
+    print_message(message, "red")
 
 
 def open_closed_streams() -> None:
@@ -156,25 +216,26 @@ def main(argv: list[str] | None = None) -> int:
         argv = sys.argv[1:] if argv is None else argv
         arguments = parse(argv)
         if getattr(arguments, "needs_torch", True):
+            show_start(arguments)
             with ended_by_ctrl_c():
                 import torch  # noqa: F401
         with warnings.catch_warnings():
             warnings.showwarning = partial(show_warning, warnings.showwarning)
             return int(arguments.run(arguments))
     except InputError as error:
-        print_message(str(error))
+        print_error(str(error))
         return 2
     except BrokenPipeError:
         # The reader has closed the pipe (`vmt predict … | head`). That is not an error, but stdout must not be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print_message(message_of_os_error(error))
+        print_error(message_of_os_error(error))
         return 2
     except RuntimeError as error:
         if (message := message_of_gpu_error(error)) is None:
             raise
-        print_message(message)
+        print_error(message)
         return 1
     except KeyboardInterrupt:
         print_message("interrupted.")

@@ -32,6 +32,21 @@ def add_fields(group: argparse._ActionsContainer, cls: type[Any], skip: Sequence
             group.add_argument(option, type=kind, default=None, metavar=metavar, help=text)
 
 
+def shown_first(parser: argparse.ArgumentParser, *options: str) -> None:
+    """Leave all options but these to ``--help-all``, so that ``--help`` of a command with many options is short."""
+    dests = {option.removeprefix("--").replace("-", "_") for option in options}
+    rare = (action.dest for action in parser._actions if action.option_strings and action.dest not in dests)
+    parser.set_defaults(rare=frozenset(rare))
+
+
+class HelpAll(argparse._HelpAction):
+    """Prints the help of a command with all its options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        parser.set_defaults(rare=frozenset())
+        super().__call__(parser, *rest)
+
+
 def given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """The options with these names that were given."""
     return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from vmt.cli.options import add_device, add_json, add_net
 from vmt.data.files.paths import FEW_UNREADABLE, PICTURE_SUFFIXES, UNREADABLE_SHARE
-from vmt.errors import InputError, few, printable
+from vmt.errors import InputError, counted, few, printable
+from vmt.progress import STDERR
 
 if TYPE_CHECKING:
     from vmt.data.files.stream import Item, SampleBatch, Unreadable
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     inputs = expand_inputs(arguments.inputs, reads)
     check_not_an_input(arguments.out, [arguments.model, *inputs])
     counts = ReadCounts(arguments.max_unreadable)
-    with bar(inputs, shown=arguments.out is not None or not sys.stdout.isatty()) as progress:
+    with bar(inputs, show=arguments.out is not None or not sys.stdout.isatty()) as progress:
         batches = predicted(model, stream_samples(inputs, reads, sys.stdin.buffer), counts, progress)
         # The first batch is read before --out is opened: input that is refused must not change an existing file.
         first = next(batches, [])
@@ -95,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
             for rows in chain([first], batches):
                 write(rows)
     counts.close()
+    if arguments.out is not None:
+        print(f"Wrote {counted(counts.read, 'prediction')} to {printable(str(arguments.out))}.", file=STDERR)
     if arguments.json:
         out = arguments.out and str(arguments.out)
         print(json.dumps({"samples": counts.read, "unreadable": len(counts.faults), "out": out}))
@@ -222,7 +225,7 @@ def output(path: Path | None) -> Iterator[TextIO]:
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another --out.") from error
 
 
-def bar(inputs: Sequence[Path | str], shown: bool) -> Any:
+def bar(inputs: Sequence[Path | str], show: bool) -> Any:
     """Progress on stderr, with a total if every input is one picture."""
     from vmt.data.files.pictures import PATIENCE
     from vmt.data.files.stream import STDIN
@@ -230,4 +233,4 @@ def bar(inputs: Sequence[Path | str], shown: bool) -> Any:
 
     pictures = all(one != STDIN and Path(one).suffix.lower() in PICTURE_SUFFIXES for one in inputs)
     total = len(inputs) if pictures else None
-    return Bar("predicting", "samples", total, show=shown, delay=PATIENCE, leave=False)
+    return Bar("predicting", "samples", total, show=show, delay=PATIENCE, leave=False)

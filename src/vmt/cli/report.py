@@ -17,6 +17,7 @@ EXAMPLES = """examples:
 The page is one file that loads nothing else: open it in any browser, offline, or send it to somebody. It contains small
 copies of some of the samples. Nothing in the run folders is changed.
 """
+OPENING = "loading PyTorch; then samples are predicted and maps drawn, often half a minute."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_device(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, opening=OPENING)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vmt.cli.options import add_fields, add_json, field_helps, given, names_of
+from vmt.cli.options import add_fields, add_json, field_helps, given, names_of, shown_first
 from vmt.data.tasks import TASKS
 from vmt.errors import InputError
 from vmt.methods.settings import DEFAULT_METHOD, METHODS, DirtTSettings, Settings
@@ -40,6 +40,13 @@ Your own data can be a folder of pictures, a .csv of paths and labels, a table o
 DEFAULTS = (
     "the defaults are those of the task's recipe; for your own data they are chosen by the kind of samples and printed"
 )
+OPENING = "loading PyTorch; the first iterations will tell how long the run takes."
+# The options that the short help shows.
+COMMON = (
+    "--help", "--data", "--source", "--target", "--target-test", "--image-size", "--out", "--resume",
+    "--method", "--dirt-t", "--iterations", "--lambda-t", "--lr", "--net",
+    "--seed", "--batch-size", "--device", "--keep-best",
+)  # fmt: skip
 METHOD = [*names_of(Settings, DirtTSettings), "method", "net", "instance_norm"]
 
 
@@ -49,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser.add_argument_group("data"))
     add_method(parser.add_argument_group("method", DEFAULTS))
     add_fields(parser.add_argument_group("run"), Config)
-    parser.set_defaults(run=run)
+    shown_first(parser, *COMMON)
+    parser.set_defaults(run=run, opening=OPENING)
 
 
 def add_data(group: argparse._ArgumentGroup) -> None:

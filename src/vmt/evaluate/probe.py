@@ -44,6 +44,11 @@ class Probe:
     partner: Tensor
     """(N): the target sample that each target sample is mixed with."""
 
+    @property
+    def samples(self) -> int:
+        """The number of samples that pass through a network in a validation."""
+        return 3 * len(self.target) + len(self.source or ()) + len(self.trained)
+
     def validate(self, network: Staged, student: Staged | None, by: str = "") -> dict[str, Any]:
         """The scores of the network that predicts, and a warning if it may have collapsed, as the log keeps them."""
         evidence = self.evidence(network, student)

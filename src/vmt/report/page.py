@@ -30,7 +30,7 @@ MARKS = {"good": "✓", "watch": "!", "bad": "✗", "unknown": "?"}
 
 def write_report(folders: Sequence[Path], out: Path, options: Options | None = None) -> dict[str, Any]:
     """Write the page about the runs in some folders, and return the data in it."""
-    with closing(Progress(unit="", leave=False)) as progress:
+    with closing(Progress(unit="", leave=False, name_phases=True)) as progress:
         data = gather(folders, options or Options(), progress, out)
     write_atomically(out, render(data).encode())
     return data

@@ -6,11 +6,19 @@ from typing import Any
 
 from vmt import methods
 from vmt.data.task import Task
+from vmt.device import torch_device
 from vmt.nets.factory import factory_name
+from vmt.nets.registry import CNN, NETS
+from vmt.progress import duration
 from vmt.runs.folder import BEST, RunSpec
 from vmt.runs.recipes import Recipe, defaults_for, parameters
 from vmt.runs.spec import warnings_about
 
+# A run on a CPU that takes longer than this, in seconds, says how it can be made shorter.
+LONG = 30 * 60
+# Sides up to which pictures are small: the paper's size.
+SMALL_SIDE = 32
+MANY_FEATURES = 1_000
 WEIGHTS = {"lambda_d": "λ_d", "lambda_s": "λ_s", "lambda_t": "λ_t", "lambda_mcc": "λ_mcc"}
 
 
@@ -46,6 +54,28 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
             f"then DIRT-T: {refine['iterations']} iterations, a new teacher every {refine['interval']}, "
             f"β {refine['beta']:g}, λ_t {refine['lambda_t']:g} (--dirt-t-iterations, --interval, --beta)"
         )
+
+
+def how_to_shorten(recipe: Recipe, task: Task, seconds: float) -> str:
+    """What to change if a run on a CPU takes long; an empty text if it does not, or if it is on a GPU."""
+    if seconds < LONG or torch_device(recipe.config.device).type != "cpu":
+        return ""
+    ways = []
+    if task.source.is_images:
+        side = max(task.sample_shape[1:])
+        if side > SMALL_SIDE:
+            ways.append(f"smaller pictures, {SMALL_SIDE}×{SMALL_SIDE} instead of {side} (--image-size {SMALL_SIDE})")
+        if recipe.net != "tiny":
+            ways.append("the thin network (--net tiny)")
+        if NETS.get(recipe.net, ("",))[0] != CNN or side > SMALL_SIDE:
+            ways.append("features from a pretrained network in place of pictures, computed once and saved as vectors")
+    elif task.sample_shape[0] > MANY_FEATURES:
+        ways.append(f"fewer features than {task.sample_shape[0]:,}, for example the first principal components")
+    ways += ["fewer iterations (--iterations)", "a machine with a GPU"]
+    return (
+        f"This run will take about {duration(seconds)} on this CPU. Each of these makes it shorter: {'; '.join(ways)}. "
+        "Ctrl-C saves the run, to be resumed later."
+    )
 
 
 def measured_on(spec: RunSpec, task: Task) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.errors import InputError, check_types, parsing
-from vmt.evaluate.accuracy import Evaluation
+from vmt.evaluate.accuracy import MEASURED, Evaluation
 from vmt.methods.nouns import Method
 from vmt.runs.folder import AS_A_VALUE, EARLIER_ADAPT, RUN, SUMMARY, RunSpec, model_at_the_end, read_record
 from vmt.step.plan import trains_on
@@ -184,7 +184,7 @@ def collapse_in_log(run: RunRecord, largest_source_class: float | None, classes:
 
 
 def evaluation_from(values: Mapping[str, Any]) -> Evaluation:
-    return Evaluation(**{name: values.get(name) for name in Evaluation.__dataclass_fields__})  # type: ignore[arg-type]
+    return Evaluation(**{name: values.get(name) for name in MEASURED})  # type: ignore[arg-type]
 
 
 def last_phase_trains_on_source(run: RunRecord) -> bool:

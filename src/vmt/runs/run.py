@@ -29,6 +29,7 @@ from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.networks import Staged
 from vmt.progress import Progress
 from vmt.runs import folder as run_folder
+from vmt.runs.describe import how_to_shorten
 from vmt.runs.folder import (
     AS_A_VALUE,
     BEST,
@@ -143,6 +144,11 @@ def carry_out(
             require_tensorboard()
         if run.net.name != OWN_MODULE:
             run.build()
+
+    def advise(seconds: float) -> None:
+        if progress is not None:
+            progress.say(how_to_shorten(run.recipe, run.task, seconds))
+
     # A signal that arrives while the results are written takes effect afterwards.
     with interruptible(), nullcontext() if folder is None else folder_lock(folder):
         started = folder is not None and _start_or_resume(run, folder, resume)
@@ -158,6 +164,7 @@ def carry_out(
                 budget,
                 until,
                 None if folder is None else lambda phase, network: _save_phase(run, folder, phase, network),
+                advise,
             )
         except InputError:
             if folder is not None and started and not (folder / LOG).exists():

@@ -5,7 +5,7 @@ predictions, and the accuracy on the *source* falls, too. So it can be seen earl
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from vmt.data.domains import Domain
 from vmt.evaluate.accuracy import Evaluation
@@ -64,7 +64,7 @@ class CollapseWatch:
                 f"at iteration {step} the predictions are spread over the classes again.",
             )
         if step == begin + phase.iterations:
-            loop_state.phases[phase.name] = {**asdict(target), "collapsed": loop_state.collapsed}
+            loop_state.phases[phase.name] = {**target.measured(), "collapsed": loop_state.collapsed}
         return changed
 
 

@@ -27,16 +27,19 @@ from vmt.evaluate.finite import fault_in_predictions, fault_in_weights
 from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
 from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.networks import Staged
-from vmt.progress import Progress
+from vmt.progress import Progress, duration
 from vmt.step.iteration import make_context
 from vmt.step.state import State, build_state, predictor_of
 from vmt.train.checkpoint import CHECKPOINTS, LoopState, load_latest, save_checkpoint
 from vmt.train.collapse import CollapseWatch, largest_class
 from vmt.train.config import Config
+from vmt.train.estimate import Estimate, forward_passes
 from vmt.train.log import Log, plain
 
 # The loop checks the clock and Ctrl-C about this often, in seconds.
 CHUNK = 0.5
+# Shorter runs, in seconds, do not announce how long they take.
+WORTH_ANNOUNCING = 3.0
 # An unlabelled target is evaluated on at most this many of its samples.
 UNLABELLED_SAMPLES = 2000
 # Predictions for this many samples of each domain are checked before a checkpoint is written.
@@ -98,17 +101,19 @@ def train(
     budget: float | None = None,
     until: str | None = None,
     phase_ended: Callable[[str, Staged], None] | None = None,
+    time_announced: Callable[[float], None] | None = None,
 ) -> Outcome:
     """Train a method on a task. With ``out``, the log and checkpoints go to that folder.
 
     With ``resume``, training continues from the last checkpoint there. After ``budget`` seconds, and at the end of the
     phase ``until``, the run stops as if it had been interrupted, with a checkpoint to resume from. ``phase_ended`` is
-    called with the name of each phase that ends and with the network at that time.
+    called with the name of each phase that ends and with the network at that time, and ``time_announced`` with the
+    seconds that the run is expected to take, once they can be estimated.
     """
     deadline = math.inf if budget is None else time.monotonic() + budget
     progress = progress or Progress(show=False)
     training = Training(task, method, network, config, out, progress, phase_ended)
-    training.start(resume)
+    training.start(resume, until)
     if training.has_given_up:  # before it was resumed
         return training.outcome()
     with interruptible() as interrupted, training.own_threads_and_generators():
@@ -121,6 +126,7 @@ def train(
                 if stop or training.is_due(config.checkpoint_every):
                     training.save()
                 progress.advance(count)
+                training.announce_time(time_announced)
                 if stop:
                     return training.outcome()
             if phase.name == until:
@@ -169,6 +175,7 @@ class Training:
         self.checked: int | None = None
         self.saved: int | None = None
         self.steps_per_chunk = 1
+        self.is_time_announced = False
 
     @property
     def predictor(self) -> Staged:
@@ -182,8 +189,9 @@ class Training:
     def has_given_up(self) -> bool:
         return self.config.stop_on_collapse and self.loop_state.collapsed is not None
 
-    def start(self, resume: bool) -> None:
+    def start(self, resume: bool, until: str | None) -> None:
         """Restore the last checkpoint if the run is resumed, and print how the run is carried out."""
+        self.estimate = self.make_estimate(until)
         if self.out is not None and resume and (latest := load_latest(self.out / CHECKPOINTS)):
             tensors, loop_state, messages = latest
             self.state.restore_(self.engine.take_from(self.best.take_from(tensors)))
@@ -198,9 +206,23 @@ class Training:
             self.saved = int(self.state.step)
         self.done = int(self.state.step)
         self.log.rewind(self.done)
+        if 0 < self.done < self.method.iterations:
+            spent = f"the iterations so far took {duration(self.loop_state.seconds)}"
+            self.progress.say(f"Resuming at iteration {self.done:,} of {self.method.iterations:,}; {spent}.")
         self.progress.say(f"{self.engine.why} Precision {self.why_precision}")
         for message in never_refreshed(self.method):
             self.progress.say(message)
+
+    def make_estimate(self, until: str | None) -> Estimate:
+        """The estimate of the time that the phases take, up to the phase ``until``."""
+        names = [phase.name for phase in self.method.phases]
+        phases = self.method.phases[: names.index(until) + 1] if until in names else self.method.phases
+        taps = {name: module.taps for name, module in self.state.roles.items()}
+        evaluated = len(self.target) + len(self.source or ())
+        if self.probe is not None:
+            evaluated += self.probe.samples
+        costs = [forward_passes(phase, taps) for phase in phases]
+        return Estimate(phases, costs, self.config, evaluated, saves=self.out is not None)
 
     @contextmanager
     def own_threads_and_generators(self) -> Iterator[None]:
@@ -214,7 +236,10 @@ class Training:
         """Begin the next phase."""
         self.phase, self.begin, self.end = phase, self.end, self.end + phase.iterations
         done = min(max(self.done - self.begin, 0), phase.iterations)
-        self.progress.start(phase.name, phase.iterations, done)
+        self.progress.close()  # its last line is about the phase before
+        self.estimate.enter(self.method.phases.index(phase), self.done)
+        self.steps_per_chunk = 1  # the first iteration of a phase takes longer, so it is timed by itself
+        self.progress.start(phase.name, phase.iterations, done, self.estimate)
 
     def advance(self) -> int:
         """Run steps until something is due or half a second has passed; then log and evaluate if that is due.
@@ -228,10 +253,14 @@ class Training:
         count = stop - self.done
         self.engine.run(self.phase, first, count, global_step=self.done)
         self.done = stop
-        if self.is_due(config.log_every, config.evaluate_every, config.checkpoint_every):
+        if waited := self.is_due(config.log_every, config.evaluate_every, config.checkpoint_every):
             metrics = plain(self.engine.metrics())  # the host waits for the device here
             self.check_metrics(metrics)
             self.log.write({"step": self.done, "phase": self.phase.name, **metrics})
+        elif self.device.type == "cuda" and not self.is_time_announced:
+            torch.cuda.synchronize(self.device)
+            waited = True
+        self.estimate.add_iterations(count, time.perf_counter() - started, waited or self.device.type == "cpu")
         if self.is_due(config.evaluate_every):
             self.evaluate()
         if self.done == self.end and self.phase_ended is not None:
@@ -271,6 +300,7 @@ class Training:
 
     def evaluate(self) -> None:
         """Evaluate the network that predicts, log the results, and watch for collapse."""
+        started = time.perf_counter()
         self.check_networks()
         network, preprocess = self.predictor, self.task.preprocess
         target = evaluate(network, self.target, preprocess)
@@ -281,8 +311,8 @@ class Training:
         record = {
             "step": self.done,
             "phase": self.phase.name,
-            "target": asdict(target),
-            "source": source and asdict(source),
+            "target": target.measured(),
+            "source": source and source.measured(),
         }
         if self.probe is not None:
             record |= self.probe.validate(network, student_of(self.method, self.state), self.config.keep_best)
@@ -290,16 +320,35 @@ class Training:
         self.log.write(record)
         if message := self.watch.observe(self.loop_state, self.phase, self.begin, self.done, target, source):
             self.progress.say(message)
+        self.estimate.evaluation = time.perf_counter() - started
         self.progress.show_accuracy(target.accuracy, None if source is None else source.accuracy)
+
+    def announce_time(self, time_announced: Callable[[float], None] | None) -> None:
+        """Print how long the run will take, once that can be estimated."""
+        if self.is_time_announced or not self.estimate.is_founded or (seconds := self.estimate.left()) is None:
+            return
+        self.is_time_announced = True
+        if seconds < WORTH_ANNOUNCING:
+            return
+        count, rate = self.estimate.ends[-1] - self.done, self.estimate.rate() or 0.0
+        machine = "CPU" if self.device.type == "cpu" else "GPU"
+        self.progress.say(
+            f"About {duration(seconds)} left for {count:,} iterations ({rate:.3g} per second on this {machine}) and "
+            "the evaluations."
+        )
+        if time_announced is not None:
+            time_announced(seconds)
 
     def save(self) -> None:
         """Write a checkpoint."""
         if self.out is not None:
+            started = time.perf_counter()
             self.check_networks()
             self.log.flush()
             tensors = {**self.state.tensors(), **self.best.tensors(), **self.engine.tensors()}
             save_checkpoint(self.out / CHECKPOINTS, tensors, asdict(self.loop_state), self.done)
             self.saved = self.done
+            self.estimate.saving = time.perf_counter() - started
 
     def outcome(self) -> Outcome:
         return Outcome(
