@@ -154,11 +154,15 @@ class Evaluation:
         which = "predicted most" if self.per_class is None else "with the lowest accuracy"
         return f"These are {MOST_CLASSES} of {classes} classes, those {which}." if classes > MOST_CLASSES else ""
 
-    def __repr__(self) -> str:
+    def table(self) -> str:
+        """The rows in aligned columns."""
         rows = [self.header, *self.rows()]
         widths = [max(len(row[column]) for row in rows) for column in range(len(self.header))]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
-        return "\n".join([self.headline, *lines, *([self.note] if self.note else [])])
+        return "\n".join([*lines, *([self.note] if self.note else [])])
+
+    def __repr__(self) -> str:
+        return f"{self.headline}\n{self.table()}"
 
     def _repr_html_(self) -> str:
         return html_table(self.headline, self.rows(), self.header, self.note)

@@ -11,11 +11,14 @@ from typing import Any
 from vmt.errors import InputError, check_types, parsing
 from vmt.evaluate.accuracy import MEASURED, Evaluation
 from vmt.methods.nouns import Method
+from vmt.model import described
+from vmt.notebook import html_table
 from vmt.runs.folder import AS_A_VALUE, EARLIER_ADAPT, RUN, SUMMARY, RunSpec, model_at_the_end, read_record
 from vmt.step.plan import trains_on
 from vmt.train.checkpoint import LoopState
 from vmt.train.collapse import CollapseWatch
 from vmt.train.log import LOG, read_log
+from vmt.validators.registry import DEFAULT
 
 BOUNDS = {"source_only": "lower", "target_only": "upper"}
 NAMES = {
@@ -44,9 +47,9 @@ SUMMARY_TYPES: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunRecord:
-    """The files of a run folder, and what follows from them."""
+    """The files of a run folder, and what follows from them. In a notebook it is shown as a table."""
 
     folder: Path
     spec: RunSpec
@@ -106,6 +109,22 @@ class RunRecord:
         recipe = asdict(self.spec.recipe)
         config = recipe.pop("config")
         return json.dumps([recipe, config["batch_size"], config["precision"]], sort_keys=True)
+
+    def rows(self) -> list[list[str]]:
+        """What the run is and how it went, as rows of a table."""
+        last = {f"{name}_accuracy": (self.last.get(name) or {}).get("accuracy") for name in ("target", "source")}
+        about = {"iterations": self.iterations, **last, **(self.summary or {})}
+        about |= {"method": self.method, "run": str(self.folder)}
+        scores = self.last.get("validators") or {}
+        shown = {"data": self.spec.data.name, "network": self.spec.recipe.net, "status": status_of(self)["text"]}
+        shown |= {name: f"{scores[name]:.4f}" for name in (DEFAULT,) if scores.get(name) is not None}
+        return [*described(about), *([name, text] for name, text in shown.items())]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name}: {text}" for name, text in self.rows())
+
+    def _repr_html_(self) -> str:
+        return html_table("A run of vmt", self.rows())
 
     @property
     def data_key(self) -> str:

@@ -24,9 +24,10 @@ from vmt.evaluate.probe import make_probe, subsample
 from vmt.figures import draw_curves
 from vmt.methods.nouns import Method
 from vmt.methods.systems import with_target_labels
-from vmt.model import Model
+from vmt.model import Model, described
 from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.networks import Staged
+from vmt.notebook import html_table
 from vmt.progress import Progress
 from vmt.runs import folder as run_folder
 from vmt.runs.describe import how_to_shorten
@@ -114,7 +115,7 @@ def make_run(
     return Run(task, method, spec, build, recipe, data or DataSpec(), result_is_best=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run: a model, and how the training went."""
 
@@ -122,6 +123,12 @@ class Result:
     """The model at the end of the run or, if ``Run.result_is_best`` and one was kept, the best one."""
     outcome: Outcome
     summary: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in described(self.summary))
+
+    def _repr_html_(self) -> str:
+        return html_table("A run of vmt", described(self.summary))
 
 
 def carry_out(
