@@ -50,7 +50,7 @@ def test_two_folders_to_a_model_with_class_names(tmp_path: Path, capsys: pytest.
     assert vmt("predict", run, target / "鳥" / "0.png", "--out", out) == 0
     assert next(csv.DictReader(out.open(encoding="utf-8")))["class"] in CLASSES
     assert vmt("evaluate", run) == 0
-    assert "30 samples" in capsys.readouterr().out
+    assert "of 30 samples" in capsys.readouterr().out
     assert vmt("train", "--resume", run, "--image-size", 8, 12) == 0
     assert json.loads((run / "run.json").read_text())["data"]["image_size"] == [8, 12]
     save(source / "кошка" / "new.png", picture(1, 77))

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         x, y, name = test_set(arguments.model, arguments.data)
     evaluation = model.evaluate(x, y)
-    print(f"{name}: {evaluation}")
+    print(f"{evaluation.accuracy:.2%} of {evaluation.samples} samples of {name}", evaluation.table(), sep="\n")
     if arguments.json:
         print(json.dumps({"classes": model.classes, **evaluation.measured()}))
     return 0

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.device import default_torch_settings
-from vmt.errors import counted
+from vmt.errors import counted, printable
 from vmt.nets.networks import Staged, evaluating
 from vmt.notebook import html_table
 
@@ -140,7 +140,9 @@ class Evaluation:
             keys = [math.inf if value is None else value for value in order]
             classes = sorted(classes, key=keys.__getitem__)[:MOST_CLASSES]
         measured = [] if self.per_class is None else [self.per_class]
-        return [[names[k], *(percent(each[k]) for each in [*measured, self.predicted_share])] for k in classes]
+        return [
+            [printable(names[k]), *(percent(each[k]) for each in [*measured, self.predicted_share])] for k in classes
+        ]
 
     @property
     def header(self) -> list[str]:
