@@ -184,7 +184,10 @@ def tasks_for(patterns: Sequence[str], split: str, data: Path | None) -> list[st
     families = {TASKS[name].family for name in names}
     wanted = {name for name in names if TASKS[name].family in patterns}
     wanted |= set(chosen([pattern for pattern in patterns if pattern not in families], names, "task"))
-    return [name for name in names if name in wanted and (data is not None or not TASKS[name].needs_data)]
+    for name in [name for name in names if data is not None and name in wanted]:
+        if missing := TASKS[name].missing(data):
+            print(f"{name} is left out: {data} lacks {missing}.", file=sys.stderr)
+    return [name for name in names if name in wanted and not TASKS[name].missing(data)]
 
 
 def contenders(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any] | None]:
@@ -258,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data = None if asked.data is None else str(asked.data)
     if not asked.table:
         jobs = [
-            Job(task, seed, name, known[name], data if TASKS[task].needs_data else None)
+            Job(task, seed, name, known[name], data if TASKS[task].sets else None)
             for seed in seeds
             for task in tasks
             for name in names

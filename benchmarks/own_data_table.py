@@ -152,7 +152,8 @@ of the SHA-256 of a task's name (`benchmarks/own_data_tasks.py`). Tasks of both 
 samples, so the halves differ in their shifts more than in their data.
 
 In the tables, *regret* is the mean over the tasks of the best competitor's accuracy on the task minus the contender's;
-the best competitor differs from task to task. *Rank* is the mean over the tasks among all contenders of the table.
+the best competitor differs from task to task. *Least gain* is the smallest difference to `source_only`, the library's
+own network without adaptation, on any task. *Rank* is the mean over the tasks among all contenders of the table.
 A dash stands for a contender that has no result for at least one seed, mostly because it failed; it then has the last
 rank on the task, and no means over the tasks. `svc`, `hgb` and `mlp` are scikit-learn's SVC,
 HistGradientBoostingClassifier and MLPClassifier behind a StandardScaler; with `-per-domain`, each domain is
@@ -167,6 +168,7 @@ def overall(results: Results, tasks: Sequence[str], names: Sequence[str], peers:
     place = ranks(means).mean(axis=0)
     columns = [names.index(name) for name in peers]
     best = np.nanmax(means[:, columns], axis=1) if columns else np.full(len(tasks), np.nan)
+    baseline = means[:, names.index(BASELINE)] if BASELINE in names else np.full(len(tasks), np.nan)
     rows = []
     for column in np.argsort(-np.nan_to_num(means.mean(axis=0)), kind="stable"):
         name, own = names[column], means[:, column]
@@ -176,12 +178,14 @@ def overall(results: Results, tasks: Sequence[str], names: Sequence[str], peers:
                 f"`{name}`",
                 percent(float(own.mean())),
                 f"{place[column]:.1f}",
-                "–" if np.isnan(own).any() else f"{100 * float((best - own).mean()):+.1f}",
+                signed(float((best - own).mean())),
+                signed(float((own - baseline).min())),
                 f"{results.seconds(tasks, name):.1f}",
                 str(failed) if failed else "",
             ]
         )
-    return markdown(["contender", "mean accuracy, %", "rank", "regret", "CPU seconds", "failed runs"], rows)
+    head = ["contender", "mean accuracy, %", "rank", "regret", "least gain", "CPU seconds", "failed runs"]
+    return markdown(head, rows)
 
 
 def wins(results: Results, tasks: Sequence[str], default: str, peers: Sequence[str]) -> str:
@@ -241,6 +245,11 @@ def spread(results: Results, task: str, contender: str) -> str:
         return "–"
     deviation = f" ± {100 * np.std(found, ddof=1):.1f}" if len(found) > 1 else ""
     return percent(float(np.mean(found))) + deviation
+
+
+def signed(value: float) -> str:
+    """A difference in points, or a dash."""
+    return "–" if np.isnan(value) else f"{100 * value:+.1f}"
 
 
 def percent(value: float) -> str:

@@ -58,25 +58,30 @@ class BenchTask:
     family: str
     description: str
     make: Callable[..., Problem]
-    needs_data: bool = False
+    sets: tuple[str, ...] = ()
+    """The published sets that it reads, source and target; most tasks read none."""
 
     def problem(self, seed: int, data: Path | None = None) -> Problem:
         """The samples with a seed; `data` is the folder of the published sets, for the tasks that need one."""
         random = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
-        return self.make(random, data) if self.needs_data else self.make(random)
+        return self.make(random, data, self.sets) if self.sets else self.make(random)
+
+    def missing(self, data: Path | None) -> str:
+        """The folders of published sets that the task lacks, or an empty string."""
+        from vmt.data.tasks import FOLDERS
+
+        return ", ".join(FOLDERS[name] for name in self.sets if data is None or not (data / FOLDERS[name]).is_dir())
 
 
 TASKS: dict[str, BenchTask] = {}
 
 
-def task(
-    name: str, family: str, needs_data: bool = False
-) -> Callable[[Callable[..., Problem]], Callable[..., Problem]]:
+def task(name: str, family: str) -> Callable[[Callable[..., Problem]], Callable[..., Problem]]:
     """Enter a function into the table of tasks; its docstring describes the task."""
 
     def enter(make: Callable[..., Problem]) -> Callable[..., Problem]:
         description = (make.__doc__ or "").strip().rstrip(".")
-        TASKS[name] = BenchTask(name, family, description, make, needs_data)
+        TASKS[name] = BenchTask(name, family, description, make)
         return make
 
     return enter
@@ -570,15 +575,15 @@ def fonts_handwriting(random: Generator) -> Problem:
 # --- Pictures of published sets, with --data ---
 
 
-def published(random: Generator, data: Path, names: tuple[str, str]) -> Problem:
-    """1,000 pictures of each part of two published sets at 16×16 pixels; in colour if one of them is."""
+def published(random: Generator, data: Path, sets: tuple[str, str]) -> Problem:
+    """1,000 pictures of each part of two published sets, at 16×16 pixels; in colour if one of the sets is."""
     import torch
     from torch.nn import functional as F
 
     from vmt.data.tasks import read_set
 
-    domains = [read_set(names[0], data, "train"), read_set(names[1], data, "train"), read_set(names[1], data, "test")]
-    channels = max(d.x.shape[1] for d in domains)
+    domains = [read_set(sets[0], data, "train"), read_set(sets[1], data, "train"), read_set(sets[1], data, "test")]
+    channels = max(domain.x.shape[1] for domain in domains)
     drawn = []
     for domain in domains:
         chosen = torch.from_numpy(random.permutation(len(domain))[:1000])
@@ -588,19 +593,7 @@ def published(random: Generator, data: Path, names: tuple[str, str]) -> Problem:
     return pictures(*drawn)
 
 
-@task("mnist-mnistm-1000", "published sets", needs_data=True)
-def mnist_mnistm(random: Generator, data: Path) -> Problem:
-    """1,000 digits of MNIST to 1,000 of MNIST-M, in colour at 16×16 pixels."""
-    return published(random, data, ("MNIST", "MNIST-M"))
-
-
-@task("mnist-usps-1000", "published sets", needs_data=True)
-def mnist_usps(random: Generator, data: Path) -> Problem:
-    """1,000 digits of MNIST to 1,000 of USPS, at 16×16 pixels."""
-    return published(random, data, ("MNIST", "USPS"))
-
-
-@task("usps-mnist-1000", "published sets", needs_data=True)
-def usps_mnist(random: Generator, data: Path) -> Problem:
-    """1,000 digits of USPS to 1,000 of MNIST, at 16×16 pixels."""
-    return published(random, data, ("USPS", "MNIST"))
+for _source, _target in (("MNIST", "MNIST-M"), ("MNIST", "USPS"), ("USPS", "MNIST")):
+    _name = f"{_source}-{_target.replace('-', '')}-1000".lower()
+    _description = f"1,000 digits of {_source} to 1,000 of {_target}, at 16×16 pixels"
+    TASKS[_name] = BenchTask(_name, "published sets", _description, published, (_source, _target))
