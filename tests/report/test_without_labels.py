@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import vmt
 from tests.own_data import write_blobs
 from tests.report_runs import fabricate, report, three_runs, train
 from vmt.cli.main import main
+from vmt.report.standing import standing_of
+from vmt.report.verdict import run_to_use, verdict_on_all
+from vmt.runs.record import read_run_record, status_of
 from vmt.validators.registry import DEFAULT
 
 GOOD = {"scores": (0.80, 0.82)}
@@ -101,6 +105,36 @@ def test_source_only_is_what_the_others_are_compared_with(unlabelled: Path, tmp_
     assert not any(step["text"].startswith("Compare") for step in data["next"]), "it is there already"
     _, alone = report(tmp_path / "r.html", unlabelled, "--map", "none")
     assert any(step["text"].startswith("Compare") for step in alone["next"])
+
+
+@pytest.mark.parametrize(
+    ("fits", "use"),
+    [
+        ({"a": (0.9, 0.8), "b": (0.9, 0.8)}, "b"),
+        ({"a": (0.9, 0.8), "b": (0.7, 0.8)}, "a"),
+        ({"a": (0.8, 0.8), "b": (0.7, 0.8)}, "lower"),
+    ],
+)
+def test_a_run_that_is_not_credibly_better_than_source_only_is_not_used(
+    tmp_path: Path, fits: dict[str, tuple[float, float]], use: str
+) -> None:
+    standings = []
+    for name, numbers in {"lower": SHORT | {"source_before": 0.6}, "a": GOOD, "b": BETTER}.items():
+        method = "source_only" if name == "lower" else "vmt"
+        run = read_run_record(fabricate(tmp_path / name, method, accuracy=None, **numbers))
+        standings.append(standing_of(run, name, status_of(run), [], fit=fits.get(name)))
+    chosen = run_to_use(standings)
+    assert chosen is not None
+    assert chosen.name == use
+    verdict = verdict_on_all(standings, chosen)
+    assert use in verdict["headline"]
+    assert verdict["tone"] == ("watch" if use == "lower" else "unknown")
+    # Labels decide where there are some.
+    known = [replace(each, run=replace(each.run, tested={"accuracy": 0.9, "samples": 999})) for each in standings[1:]]
+    base = replace(standings[0], run=replace(standings[0].run, tested={"accuracy": 0.5, "samples": 999}))
+    helped = run_to_use([base, *known])
+    assert helped is not None
+    assert helped.name == "b"
 
 
 def test_settings_that_differ_have_columns(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from vmt.report.predictions import accuracy_alone
 from vmt.report.samples import Options, describe_samples
 from vmt.report.settings import differences, settings_tables
 from vmt.report.signs import signs_of
-from vmt.report.standing import Standing, baseline_among, best_first, standing_of, to_use
-from vmt.report.verdict import accuracy_of, gain_of, verdict_on, verdict_on_all
+from vmt.report.standing import Standing, baseline_among, best_first, standing_of
+from vmt.report.verdict import accuracy_of, gain_of, run_to_use, verdict_on, verdict_on_all
 from vmt.runs.folder import data_fingerprint
 from vmt.runs.record import RunRecord, bounds_outside, find_runs, read_run_record, short_names, status_of
 from vmt.runs.spec import DataSpec, load_data
@@ -143,8 +143,8 @@ def page_data(
         class_names = tasks[detail["task"]]["classes"]
         status = status_of(run, detail.pop("largest"), class_names)
         signs = signs_of(run, status, detail.pop("source_shares"), class_names)
-        standings.append(standing_of(run, name, status, signs, detail.get("agreement")))
-    chosen = chosen_by(asked.choice, standings) or to_use(standings)
+        standings.append(standing_of(run, name, status, signs, detail.get("agreement"), detail.get("fit")))
+    chosen = chosen_by(asked.choice, standings) or run_to_use(standings)
     columns, values = differences(runs)
     shown = []
     for standing, series_of_run, detail, row in zip(standings, curves, details, values, strict=True):

@@ -19,6 +19,7 @@ from vmt.report.thumbnails import make_sheet
 from vmt.runs.record import RunRecord
 from vmt.runs.spec import DataSpec
 from vmt.train.collapse import largest_class
+from vmt.validators.clusters import neighbour_agreement
 
 Rows = NDArray[np.int64]
 MAP_SOURCE, MAP_TARGET = 350, 550
@@ -113,6 +114,7 @@ def describe_samples(
             detail |= describe_run(of_run, shown, labels, source_counts, options.map)
             if base is not None:
                 detail["agreement"] = float((of_run.target.predicted == base.target.predicted).mean())
+                detail["fit"] = fit_of(of_run, base, on_map, len(task.classes))
         details.append(detail)
         progress.advance(1)
     return about, details
@@ -126,6 +128,20 @@ def source_only_predictions(
     bases = [None if run.kind == "lower" else baseline_of(run, runs) for run in runs]
     found = [None if base is None else by_run[id(base)] for base in bases]
     return [each if isinstance(each, RunPredictions) else None for each in found]
+
+
+def fit_of(of_run: RunPredictions, base: RunPredictions, on_map: Rows, classes: int) -> tuple[float, float]:
+    """How well the classes of a run, and those of source only, fit neighbourhoods in the features of source only.
+
+    See :func:`vmt.validators.choice.choose`, which makes the same comparison.
+    """
+    features = torch.from_numpy(base.target.hidden)
+
+    def fit(predicted: Rows) -> float:
+        chosen = torch.nn.functional.one_hot(torch.from_numpy(predicted[on_map]), classes)
+        return round(float(neighbour_agreement(features, chosen)), 4)
+
+    return fit(of_run.target.predicted), fit(base.target.predicted)
 
 
 def draw_rows(rows: int, most: int) -> Rows:

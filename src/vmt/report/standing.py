@@ -30,10 +30,17 @@ class Standing:
     """The best of the models that were kept, by the default validator; None if none was scored."""
     agreement: float | None = None
     """The share of the target samples for which source only predicts the same class."""
+    fit: tuple[float, float] | None = None
+    """How well its classes, and those of source only, fit neighbourhoods in the features of source only."""
 
     @property
     def usable(self) -> bool:
         return self.state in USABLE
+
+    @property
+    def credible(self) -> bool:
+        """Whether it is better than source only as far as that can be known; True if they cannot be compared."""
+        return self.fit is None or self.fit[0] > self.fit[1]
 
     @property
     def score(self) -> float | None:
@@ -47,7 +54,12 @@ class Standing:
 
 
 def standing_of(
-    run: RunRecord, name: str, status: Mapping[str, str], signs: Sequence[Sign], agreement: float | None = None
+    run: RunRecord,
+    name: str,
+    status: Mapping[str, str],
+    signs: Sequence[Sign],
+    agreement: float | None = None,
+    fit: tuple[float, float] | None = None,
 ) -> Standing:
     """Where a run stands by its status, its signs and its alarm.
 
@@ -58,8 +70,8 @@ def standing_of(
     kept = [model for model in models if model.file and model.step != run.last["step"] and not model.alarm]
     if state not in (FINISHED, "unfinished") and kept:
         reason = f"The last model is not usable, but that of iteration {kept[0].step:,} was kept. {reason}"
-        return Standing(run, name, status, signs, BEST_KEPT, reason, kept[0], agreement)
-    return Standing(run, name, status, signs, state, reason, next(iter(models), None), agreement)
+        return Standing(run, name, status, signs, BEST_KEPT, reason, kept[0], agreement, fit)
+    return Standing(run, name, status, signs, state, reason, next(iter(models), None), agreement, fit)
 
 
 def best_models(run: RunRecord) -> list[ScoredModel]:
@@ -103,10 +115,13 @@ def baseline_among(standing: Standing, all_of_them: Sequence[Standing]) -> Stand
 
 
 def best_first(standings: Sequence[Standing]) -> list[Standing]:
-    """The runs in the order of preference: usable ones first, by score; an upper bound, which reads labels, last."""
+    """The runs in the order of preference: usable and credible ones first, by score.
 
-    def rank(standing: Standing) -> tuple[bool, bool]:
-        return standing.run.kind != "upper", standing.usable
+    So source only comes before a run that is not credibly better. An upper bound, which reads labels, comes last.
+    """
+
+    def rank(standing: Standing) -> tuple[bool, bool, bool]:
+        return standing.run.kind != "upper", standing.usable, standing.credible
 
     by_folder = {str(each.run.folder): each for each in standings}
     scored = ranked([each.model for each in standings if each.model is not None], DEFAULT)
@@ -115,6 +130,6 @@ def best_first(standings: Sequence[Standing]) -> list[Standing]:
 
 
 def to_use(standings: Sequence[Standing]) -> Standing | None:
-    """The run to use: the usable one with the best score; None if no run is usable."""
+    """The run to use without labels: the first by preference; None if no run is usable."""
     first = next(iter(best_first(standings)), None)
     return first if first is not None and first.usable and first.run.kind != "upper" else None

@@ -1,12 +1,13 @@
 """The verdict on runs: did adaptation help, and how certain is that?"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
 from vmt.report.intervals import difference, wilson
 from vmt.report.signs import BAD, GOOD, UNKNOWN, WATCH, percent
-from vmt.report.standing import Standing, baseline_of
+from vmt.report.standing import Standing, baseline_of, to_use
 from vmt.report.without_labels import verdict_without_labels, verdict_without_labels_on_all
 from vmt.runs.record import RunRecord
 
@@ -41,6 +42,19 @@ def verdict_on_all(standings: Sequence[Standing], chosen: Standing | None) -> di
     notes.append("The best of several runs, chosen by this accuracy, looks better than it is.")
     tone = tones[0] if set(tones) in ({GOOD}, {BAD}) else UNKNOWN
     return {"headline": f"Of {len(adapted)} runs, {counted}.", "tone": tone, "sentences": [*each, *notes]}
+
+
+def run_to_use(standings: Sequence[Standing]) -> Standing | None:
+    """The run to use: by its score and, as far as accuracies are known, not one that is worse than another kind.
+
+    If adaptation helped some runs, it is one of them; and never one that adaptation made worse.
+    """
+    runs = [each.run for each in standings]
+    gains = {id(each): gain for each in standings if (gain := gain_of(each.run, runs)) is not None}
+    helped = [replace(each, fit=None) for each in standings if id(each) in gains and gains[id(each)]["low"] > 0]
+    not_worse = [each for each in standings if id(each) not in gains or gains[id(each)]["high"] >= 0]
+    found = to_use(helped) or to_use(not_worse)
+    return None if found is None else next(each for each in standings if each.run is found.run)
 
 
 def verdict_on(standing: Standing, others: Sequence[Standing]) -> dict[str, Any]:

@@ -39,11 +39,13 @@ def headline(standings: Sequence[Standing], chosen: Standing | None) -> tuple[st
     if chosen.run.kind == "lower" and adapted:
         if not any(each.usable for each in adapted):
             return f"No adapted run is usable; {chosen.name}, without adaptation, remains.", BAD
-        return f"Accuracy unknown; no adapted run scores above {chosen.name}{scores(chosen, None)}.", WATCH
+        return f"Accuracy unknown; no adapted run is credibly better than {chosen.name}{scores(chosen, None)}.", WATCH
     tone = WATCH if chosen.warnings or chosen.reason else UNKNOWN
     if chosen.score is None:
         return f"Accuracy unknown, and no label-free score: {chosen.name} has no bad sign.", tone
-    which = "label-free score" if len(standings) == 1 else "best label-free score"
+    highest = max(each.score or 0.0 for each in standings if each.usable)
+    which = "best label-free score" if chosen.score == highest else "best credible score"
+    which = "label-free score" if len(standings) == 1 else which
     return f"Accuracy unknown; {which}: {chosen.name}{scores(chosen, baseline_among(chosen, standings))}.", tone
 
 
@@ -76,12 +78,23 @@ def compared_with_source_only(chosen: Standing, base: Standing | None) -> list[s
         )
     elif chosen.score is not None:
         sentences.append("Source only is among the runs, but has no score.")
+    if chosen.fit is not None:
+        sentences.append(how_it_fits(chosen.fit))
     if chosen.agreement is not None:
         sentences.append(
             f"Both predict the same class for {percent(chosen.agreement)} of the target samples. It is not known which "
             f"of the two is right about the other {percent(1 - chosen.agreement)}."
         )
     return [" ".join(sentences)] if sentences else []
+
+
+def how_it_fits(fit: tuple[float, float]) -> str:
+    """Whether neighbouring samples have equal classes, in features that no adapted run could change."""
+    better = "better than" if fit[0] > fit[1] else "no better than"
+    return (
+        "Neighbouring target samples should have equal classes: in the features of source only, its classes fit "
+        f"{better} those of source only ({fit[0]:.2f} against {fit[1]:.2f})."
+    )
 
 
 def what_a_score_is(standings: Sequence[Standing]) -> list[str]:
@@ -98,6 +111,8 @@ def what_a_score_is(standings: Sequence[Standing]) -> list[str]:
 
 def about_another(standing: Standing) -> str:
     """One line about a run that is not the one to use."""
+    if standing.usable and standing.fit is not None and not standing.credible:
+        return f"{standing.name} has a score{scores(standing, None)}, but is in doubt. {how_it_fits(standing.fit)}"
     if standing.usable:
         return f"{standing.name} is usable as well{scores(standing, None)}. {standing.reason}".rstrip()
     return f"{standing.name} is not usable. {standing.reason}"
