@@ -184,7 +184,7 @@ def page_data(
     steps = next_steps(standings, chosen, asked.folders, asked.out, asked.options)
     beside = references(standings, asked.choice)
     verdict = verdict_on_all(standings, chosen)
-    verdict["sentences"] += about_adabn(beside)
+    verdict["sentences"][1:1] = about_adabn(beside)
     return {
         "version": vmt.__version__,
         "date": datetime.now().astimezone().isoformat(timespec="minutes"),

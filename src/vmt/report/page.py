@@ -94,7 +94,7 @@ def next_box(steps: Sequence[Mapping[str, Any]]) -> str:
         return ""
     items = [
         f'<li><p id="step-{n}">{"In Python: " if step["python"] else ""}{escape(step["text"])}</p>'
-        f'<div class="command"><code id="command-{n}">{escape(step["command"])}</code>'
+        f'<div class="command"><code id="command-{n}">{unbroken(step["command"])}</code>'
         f'<button type="button" class="copy" value="command-{n}" aria-describedby="step-{n}">Copy</button></div></li>'
         for n, step in enumerate(steps)
     ]
@@ -103,6 +103,12 @@ def next_box(steps: Sequence[Mapping[str, Any]]) -> str:
         f'<ol class="steps">{"".join(items)}</ol>'
         '<p class="hint">Paths are as seen from the folder in which the report was made.</p></div>'
     )
+
+
+def unbroken(command: str) -> str:
+    """A command whose lines break only between its words, and not after the dashes of a flag."""
+    words = re.findall(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+|\s+|.""", command)
+    return "".join(word if word.isspace() else f'<span class="word">{escape(word)}</span>' for word in words)
 
 
 def warnings_box(warnings: Sequence[Sequence[str]], several: bool) -> str:

@@ -65,7 +65,7 @@ def measured(model: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
     """The cells of accuracy and score, as far as the table has them."""
     accuracy, gain, score, cells = model["accuracy"], model.get("gain"), model["score"], []
     if has(data, "accuracy"):
-        cells.append("no labels" if accuracy is None else f"<b>{share(accuracy['value'])}</b> {span(accuracy)}")
+        cells.append("–" if accuracy is None else f"<b>{share(accuracy['value'])}</b> {span(accuracy)}")
         cells.append("–" if gain is None else f"<b>{points(gain['value'])}</b> {span(gain, points)}")
     if has(data, "score"):
         of = "" if score is None or score.get("last", True) else f" (iteration {score['step']:,})"

@@ -73,8 +73,8 @@ def compared_with_source_only(chosen: Standing, base: Standing | None) -> list[s
     if chosen.score is not None and base.score is not None:
         more = chosen.score - base.score
         sentences.append(
-            f"Source only, {base.name}, is what the other runs are compared with: {chosen.name} scores {abs(more):.2f} "
-            f"{'more' if more >= 0 else 'less'}."
+            f"{base.name} (source only) is what the other runs are compared with: {chosen.name} scores "
+            f"{abs(more):.2f} {'more' if more >= 0 else 'less'}."
         )
     elif chosen.score is not None:
         sentences.append("Source only is among the runs, but has no score.")

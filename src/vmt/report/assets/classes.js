@@ -44,7 +44,7 @@ function confusionTable({ matrix, largest }) {
   const names = task().classes;
   const mistakes = largest.length
     ? table("The most frequent mistakes", ["true", "predicted", "samples", "share of the true class"],
-      largest.map(([t, p, n, of]) => [called(t), called(p), whole(n), percent(n / of)]))
+      largest.map(([t, p, n, of]) => [called(t), called(p), whole(n), percent(n / of)]), "mistakes")
     : el("p", {}, "There are no mistakes on these samples.");
   const parts = [el("h3", {}, "Confusion matrix")];
   if (matrix) {
