@@ -7,11 +7,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Protocol, Self
 
+from vmt.errors import printable
 from vmt.notebook import NotebookOutput, in_notebook
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -22,17 +23,47 @@ MEMORY = 30.0
 LEAST_BAR = 8
 FIRST = ("left", "counts", "target")
 STYLES = {"bold": "1", "red": "1;31", "green": "32", "yellow": "33", "cyan": "36"}
+# Starts a style in a text of this process. It is random, so that no name from a file can contain it.
+STYLE = f"\033[{os.urandom(8).hex()}"
+
+
+def terminal_text(text: str) -> str:
+    """A text as it is written to a terminal: styles take effect, and other control characters are escaped."""
+    return "\033[".join(map(printable, text.split(STYLE)))
+
+
+class CleanStream:
+    """A stream of text through which no name from a file can command a terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(terminal_text(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 class SafeStream:
-    """``sys.stderr`` or ``sys.stdout``, whose failures are ignored: a closed stream, a lost terminal, a full disk."""
+    """``sys.stderr`` or ``sys.stdout``, whose failures are ignored: a closed stream, a lost terminal, a full disk.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    Control characters are escaped, except for a stream that ``draws``: it must get clean texts.
+    """
+
+    def __init__(self, name: str, draws: bool = False) -> None:
+        self.name, self.draws = name, draws
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError, AttributeError):
-            getattr(sys, self.name).write(text)
+            stream = getattr(sys, self.name)
+            stream = stream.stream if isinstance(stream, CleanStream) else stream
+            stream.write(text if self.draws else terminal_text(text))
         return len(text)
 
     def flush(self) -> None:
@@ -55,13 +86,14 @@ class SafeStream:
         knows_colours = os.environ.get("TERM", "dumb") != "dumb" or "WT_SESSION" in os.environ  # Windows has the latter
         if not knows_colours or os.environ.get("NO_COLOR") or not self.isatty():
             return text
-        return f"\033[{STYLES[style]}m{text}\033[0m"
+        return f"{STYLE}{STYLES[style]}m{text}{STYLE}0m"
 
     def __getattr__(self, name: str) -> Any:  # tqdm also reads fileno and encoding
         return getattr(getattr(sys, self.name), name)
 
 
 STDERR, STDOUT = SafeStream("stderr"), SafeStream("stdout")
+BARS = SafeStream("stderr", draws=True)
 
 
 def duration(seconds: float) -> str:
@@ -128,7 +160,7 @@ class Bar:
         began: float | None = None,
         output: NotebookOutput | None = None,
     ) -> None:
-        self.label, self.unit, self.total, self.done = label, unit, total, done
+        self.label, self.unit, self.total, self.done = printable(label), unit, total, done
         self.show, self.delay, self.leave = show, delay, leave
         self.values: Mapping[str, str] = {}
         self.forecast, self.pace = forecast, Pace()
@@ -144,7 +176,7 @@ class Bar:
             from tqdm import tqdm  # only here: importing it takes a while
 
             self.drawn = tqdm(
-                total=total, initial=done, delay=delay, leave=leave, file=STDERR, dynamic_ncols=True,
+                total=total, initial=done, delay=delay, leave=leave, file=BARS, dynamic_ncols=True,
                 bar_format=self._bar_format(),
             )  # fmt: skip
 
@@ -173,7 +205,7 @@ class Bar:
     def write(self, message: str) -> None:
         """Print a message above the bar."""
         if self.drawn is not None:
-            self.drawn.write(message, file=STDERR)
+            self.drawn.write(terminal_text(message), file=BARS)
         elif self.output is not None:
             self.output.write(message)
         else:

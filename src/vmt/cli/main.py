@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import vmt
 from vmt.cli.options import Help, HelpAll
 from vmt.errors import InputError, message_of_gpu_error, message_of_os_error, perhaps
-from vmt.progress import STDERR, STDOUT
+from vmt.progress import STDERR, STDOUT, CleanStream
 
 EXAMPLES = """examples:
   vmt demo                                    see VMT work on a small real task, a few minutes on a CPU
@@ -181,6 +181,18 @@ def open_closed_streams() -> None:
 
 
 @contextmanager
+def clean_streams() -> Iterator[None]:
+    """Escape control characters in everything that is printed: names come from files, which may be of others."""
+    before = sys.stdout, sys.stderr
+    streams: list[Any] = [CleanStream(stream) for stream in before]
+    sys.stdout, sys.stderr = streams
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+@contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
     """End the process immediately when Ctrl-C is pressed during imports.
 
@@ -212,8 +224,13 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         # Where output is not Unicode, as in a file on Windows, a λ must not end a run.
         sys.stdout.reconfigure(errors="backslashreplace")
+    with clean_streams():
+        return run(sys.argv[1:] if argv is None else argv)
+
+
+def run(argv: list[str]) -> int:
+    """Run a command, and turn errors into a message and an exit code."""
     try:
-        argv = sys.argv[1:] if argv is None else argv
         arguments = parse(argv)
         if getattr(arguments, "needs_torch", True):
             show_start(arguments)
