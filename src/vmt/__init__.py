@@ -18,7 +18,7 @@ from vmt.errors import InputError
 if TYPE_CHECKING:
     from vmt import export, losses, methods, validators
     from vmt.api import adapt
-    from vmt.estimator import VMTClassifier
+    from vmt.estimator import VMTClassifier, label_free_score
     from vmt.model import Model, load
     from vmt.train import Config
 
@@ -29,6 +29,7 @@ __all__ = [
     "VMTClassifier",
     "adapt",
     "export",
+    "label_free_score",
     "load",
     "losses",
     "methods",
@@ -43,6 +44,7 @@ __getattr__, __dir__ = lazy(
         "Model": "vmt.model",
         "VMTClassifier": "vmt.estimator",
         "adapt": "vmt.api",
+        "label_free_score": "vmt.estimator",
         "load": "vmt.model",
     },
 )

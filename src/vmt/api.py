@@ -151,6 +151,8 @@ def adapt(
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {run.method.iterations}{how}")
     if outcome.loop_state.collapsed and not progress:  # otherwise it was printed above the progress bar
         warnings.warn(outcome.loop_state.collapsed, stacklevel=2)
+    for sentence in result.summary["warnings"]:
+        warnings.warn(sentence, stacklevel=2)
     return result.model
 
 

@@ -20,12 +20,16 @@ from vmt.data.domains import UNKNOWN_LABELS, domain, is_missing, labelled_part
 from vmt.data.task import check_digits, make_task
 from vmt.device import default_torch_settings, torch_device
 from vmt.errors import InputError
+from vmt.evaluate.probe import Probe
 from vmt.methods.nouns import Method
 from vmt.model import Model
 from vmt.progress import Progress
 from vmt.runs.recipes import settings_of
 from vmt.runs.run import carry_out, make_run
 from vmt.train.config import Config
+from vmt.validators.evidence import scores
+from vmt.validators.predictions import collapse_alarm, partners
+from vmt.validators.registry import DEFAULT, check_name
 
 
 class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -165,7 +169,13 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         of_target = y_target
         if X_target is not None:
             target = self._checked(X_target, reset=False)
-        elif sample_domain is not None:
+        elif sample_domain is None:
+            warnings.warn(
+                "there is no target, so nothing is adapted: pass X_target, or sample_domain with negative numbers for "
+                "the target.",
+                stacklevel=2,
+            )
+        else:
             is_source = source_rows(sample_domain, len(X))
             source, target, y, of_target = X[is_source], X[~is_source], y[is_source], y[~is_source]
         assert_all_finite(y, input_name="y")
@@ -243,6 +253,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             raise KeyboardInterrupt
         if result.outcome.loop_state.collapsed:
             warnings.warn(result.outcome.loop_state.collapsed, ConvergenceWarning, stacklevel=3)
+        for sentence in result.summary["warnings"]:
+            warnings.warn(sentence, stacklevel=3)
         self.n_iter_ = result.outcome.step
         return result.model
 
@@ -300,6 +312,80 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if model is not None and next(model.network.parameters()).device.type != "cpu":
             state["model_"] = copy.deepcopy(model).to("cpu")
         return state
+
+
+def label_free_score(
+    estimator: Any, X: Any, y: Any, sample_domain: Any = None, *, X_target: Any = None, validator: str = DEFAULT
+) -> float:
+    """Score a fitted :class:`VMTClassifier` on the target without its labels, as ``scoring`` of ``GridSearchCV``.
+
+    Samples of X whose label is known are the source, and those with an unknown label (−1, NaN, None or an empty string)
+    are the target, unless `sample_domain` tells them apart or `X_target` has the target. The classifier may be the last
+    step of a pipeline. Higher is better. A model that seems to have collapsed scores NaN, with a warning, so that a
+    search ranks it last.
+
+    Parameters
+    ----------
+    validator
+        A name of :data:`vmt.validators.VALIDATORS`, except ``agreement`` and ``dev``, which need more than a fitted
+        classifier. Choose it with ``functools.partial(vmt.label_free_score, validator="im")``.
+
+    Examples
+    --------
+    >>> import numpy as np, vmt
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> ys = np.arange(90) % 3
+    >>> xs = np.random.default_rng(0).normal(size=(90, 5)) + 3 * np.eye(3, 5)[ys]
+    >>> X, y = np.r_[xs, xs + 0.5], np.r_[ys, np.full(90, -1)]
+    >>> classifier = vmt.VMTClassifier(iterations=60, random_state=0)
+    >>> search = GridSearchCV(classifier, {"lambda_t": [0.1, 1]}, scoring=vmt.label_free_score, cv=2)
+    >>> search = search.fit(X, y, sample_domain=np.where(y < 0, -1, 1))
+    >>> search.best_params_["lambda_t"] in (0.1, 1)
+    True
+    """
+    check_name(validator)
+    classifier, (X, X_target) = last_step(estimator, X, X_target)
+    check_is_fitted(classifier)
+    known = known_labels(y, classifier.classes_) if sample_domain is None else source_rows(sample_domain, len(X))
+    X = classifier._checked(X, reset=False)
+    target = X[~known] if X_target is None else classifier._checked(X_target, reset=False)
+    if not len(target):
+        raise InputError(
+            "there are no target samples to score: add them to X with the label −1, or pass them as X_target."
+        )
+    model = classifier.model_.to(torch_device(classifier.device))
+    missing = model.preprocess.fill is not None
+    labels = target_numbers(np.asarray(y, object)[known], classifier.classes_, int(known.sum()))
+    prior = torch.from_numpy(np.bincount(labels, minlength=len(model.classes)) / max(len(labels), 1))
+    source = domain(X[known], labels, name="the source", missing=missing) if len(labels) else None
+    unlabelled = domain(target, name="the target", missing=missing)
+    probe = Probe(unlabelled, source, None, prior, model.preprocess, partners(len(unlabelled)))
+    evidence = probe.evidence(model.network, None)
+    found = scores(evidence)
+    if validator not in found:
+        raise InputError(
+            f"the validator {validator} needs samples that a scorer does not have: choose one of {', '.join(found)}."
+        )
+    assert evidence.target is not None
+    alarm = collapse_alarm(evidence.target, prior) if len(labels) else None
+    if alarm is not None:
+        warnings.warn(f"a model that may have collapsed scores NaN: {alarm}.", stacklevel=2)
+        return float("nan")
+    score = found[validator]
+    return float("nan") if score is None else score
+
+
+def last_step(estimator: Any, *samples: Any) -> tuple[VMTClassifier, list[Any]]:
+    """The classifier in a pipeline, or the classifier itself, and the samples as it gets them."""
+    given = list(samples)
+    if hasattr(estimator, "steps"):
+        before = estimator[:-1]
+        if len(before):
+            given = [None if x is None else before.transform(x) for x in given]
+        estimator = estimator[-1]
+    if not isinstance(estimator, VMTClassifier):
+        raise InputError(f"label_free_score needs a VMTClassifier, not a {type(estimator).__name__}.")
+    return estimator, given
 
 
 def target_numbers(labels: Any, classes: NDArray[Any], count: int) -> NDArray[np.int64]:

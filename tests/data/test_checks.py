@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from vmt.data import Domain, check_pair, domain
+from vmt.data.task import make_task, near_constant_features
 from vmt.errors import InputError
+from vmt.runs.spec import warnings_about
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (6, 8, 9), dtype=np.uint8)
@@ -83,3 +85,18 @@ def test_vectors_must_share_features_and_unit():
     with pytest.raises(InputError, match="every value of photos is 0"):
         check_pair(source, domain(x * 0, name="photos"))
     assert check_pair(source, domain(x * 100 + 30, name="photos")) == 3
+
+
+def test_features_that_hardly_vary_in_the_source() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(400, 4))
+    xs, xt = x[:200].copy(), x[200:].copy()
+    xs[:, 1] *= 1e-3
+    xs[:, 2], xt[:, 2] = np.arange(200) < 3, np.arange(200) < 80  # a mark that is almost never set
+    xs[:, 3] = xt[:, 3] = 5  # constant in both, which does no harm
+    names = ("height", "narrow", "mark", "constant")
+    y = np.arange(200) % 2
+    task = make_task(domain(xs, y, name="s", features=names), domain(xt, name="t", features=names))
+    assert near_constant_features(task) == ["the column 'narrow'", "the column 'mark'"]
+    (sentence,) = warnings_about(task)
+    assert "'mark'" in sentence

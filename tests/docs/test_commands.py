@@ -121,6 +121,7 @@ RULES = (
     Rule(r"python benchmarks/validators\.py", "--docs nowhere --out validators.jsonl"),
     # tests/test_own_data_bench.py tests that results are kept and that its page matches them.
     Rule(r"python benchmarks/own_data\.py", "--tasks iris-offset --methods svc --seeds 1 --jobs 1 --out o.jsonl"),
+    Rule(r"python benchmarks/missing_classes\.py", "--seeds 1 --methods source_only"),
     Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
     Rule(r"python -m tests\.golden", instead=names_recording, why="tests/step/test_golden.py makes this comparison"),
     Rule(r"python -m vmt", instead=as_a_module, why="it is the same command as vmt, which the other tests run"),

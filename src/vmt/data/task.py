@@ -170,6 +170,9 @@ def _class_names(classes: Sequence[str] | int | None) -> tuple[str, ...]:
 
 # A column whose standard deviation is below this fraction of its mean has only a handful of different float32 values.
 SMALLEST_SPREAD = 2.0**-22
+# A feature is nearly constant in the source if its spread is below this fraction of the one in the target, or if fewer
+# than FEW_DIFFERENT of its values differ from the usual one, but more than this share of those of the target.
+NARROW, FEW_DIFFERENT, COMMON = 0.02, 8, 0.1
 # Two measurements of the same features in the same unit do not differ in spread by this factor.
 MAX_SPREAD_RATIO = 50.0
 
@@ -324,6 +327,27 @@ def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None
             f"{which} has values near {float(mean[place]):g} that differ by about {float(spread[place]):.2g}, which "
             "32-bit numbers cannot distinguish: subtract the same number from it in both domains, or leave it out."
         )
+
+
+def near_constant_features(task: Task) -> list[str]:
+    """The features that vary in the target and hardly in the source, so that nothing can be learned about them.
+
+    >>> x = torch.randn(200, 2)
+    >>> source = Domain(x * torch.tensor([1.0, 0.001]), torch.arange(200) % 2, "source", ("height", "width"))
+    >>> near_constant_features(make_task(source, Domain(x, None, "target", ("height", "width"))))
+    ["the column 'width'"]
+    """
+    source, target = task.source, task.target
+    if source.is_images:
+        return []
+    spreads = [moments(part.x)[1] for part in (source, target)]
+    usual = source.x.median(0).values
+    others = (source.x != usual).sum(0).cpu()
+    differs = (target.x != usual).double().mean(0).cpu()
+    # Also a feature that only a few samples of the source have, such as a mark that is set almost never.
+    rare = (others < FEW_DIFFERENT) & (differs > COMMON)
+    narrow = (spreads[0] < NARROW * spreads[1]) | rare
+    return [_feature(source, place) for place in torch.nonzero(narrow).flatten().tolist()]
 
 
 def _vectors(x: Any) -> Tensor | NDArray[Any] | None:

@@ -15,16 +15,18 @@ from torch import Tensor
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
-from vmt.evaluate.accuracy import feature_tap, network_inputs, outputs_of, run_batches
+from vmt.evaluate.accuracy import feature_tap, logits_of, network_inputs, outputs_of, run_batches
 from vmt.methods.nouns import Copy, Method
 from vmt.nets.networks import Staged
 from vmt.step.state import State, predictor_of
+from vmt.validators.class_shares import ClassShares, estimate_class_shares
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import LAMBDA, collapse_alarm, partners
 from vmt.validators.refinement import comparable_scores
 
 # DEV fits a classifier to the features. With more features than this, only a run that keeps the best by DEV has it.
 MAX_FEATURES_FOR_DEV = 256
+SAMPLES_FOR_SHARES = 2000
 PREFIX = "best/"
 
 
@@ -36,7 +38,7 @@ class Probe:
     """Target samples without labels."""
     source: Domain | None
     """Held-out source samples."""
-    trained: Domain
+    trained: Domain | None
     """Source samples that are trained on."""
     prior: Tensor
     """(K): the share of each class among the source's labels."""
@@ -47,7 +49,7 @@ class Probe:
     @property
     def samples(self) -> int:
         """The number of samples that pass through a network in a validation."""
-        return 3 * len(self.target) + len(self.source or ()) + len(self.trained)
+        return 3 * len(self.target) + len(self.source or ()) + len(self.trained or ())
 
     def validate(self, network: Staged, student: Staged | None, by: str = "") -> dict[str, Any]:
         """The scores of the network that predicts, and a warning if it may have collapsed, as the log keeps them."""
@@ -74,7 +76,7 @@ class Probe:
             source=source,
             source_features=source_features,
             source_labels=None if self.source is None else self.source.y,
-            trained_features=self.outputs(network, self.trained)[1],
+            trained_features=None if self.trained is None else self.outputs(network, self.trained)[1],
         )
 
     def outputs(self, network: Staged, domain: Domain) -> tuple[Tensor, Tensor]:
@@ -97,13 +99,12 @@ def make_probe(task: Task, count: int) -> Probe | None:
     """A probe of at most ``count`` samples of each part of a task; None if ``count`` is 0."""
     if count == 0:
         return None
-    assert task.source.y is not None
     target = subsample(task.target.without_labels(), count)
     return Probe(
         target=target,
         source=task.source_test and subsample(task.source_test, count),
         trained=subsample(task.source, count),
-        prior=task.source.y.bincount(minlength=len(task.classes)) / len(task.source),
+        prior=source_shares(task),
         preprocess=task.preprocess,
         partner=partners(len(target), target.x.device),
     )
@@ -118,6 +119,25 @@ def subsample(domain: Domain, count: int) -> Domain:
         return domain
     order = torch.randperm(len(domain), generator=torch.Generator().manual_seed(0))
     return domain.subset(order[:count].sort().values)
+
+
+def class_shares_of(network: Staged, task: Task, count: int = SAMPLES_FOR_SHARES) -> ClassShares | None:
+    """The class shares of a task's target by the predictions of a network; None without held-out source samples.
+
+    At most ``count`` samples of each domain are used.
+    """
+    if task.source_test is None:
+        return None
+    source, target = subsample(task.source_test, count), subsample(task.target, count)
+    assert source.y is not None
+    logits = [logits_of(network, part.x, task.preprocess) for part in (target, source)]
+    return estimate_class_shares(logits[0], logits[1], source.y, source_shares(task))
+
+
+def source_shares(task: Task) -> Tensor:
+    """(K): the share of each class among the source's labels."""
+    assert task.source.y is not None
+    return task.source.y.bincount(minlength=len(task.classes)) / len(task.source)
 
 
 def student_of(method: Method, state: State) -> Staged | None:

@@ -103,6 +103,7 @@ def how_it_went(spec: RunSpec, task: Task, summary: dict[str, Any]) -> str:
         lines.append(f"the same weights, re-normalised (AdaBN): {re_estimated['target_accuracy']:.2%} on {where}")
     if summary["collapsed"]:
         lines.append(f"Warning: {summary['collapsed']}")
+    lines += [f"Warning: {sentence}" for sentence in summary["warnings"]]
     if best := summary["best"]:
         lines.append(f"The best model by {best['by']}, of iteration {best['step']}, is {summary['run']}/{BEST}.")
     lines.append(f"Model, log and curves are in {summary['run']} ({summary['seconds']:.0f} s of training).")

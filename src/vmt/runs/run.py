@@ -6,7 +6,7 @@
 import copy
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from vmt.disk import write_atomically
 from vmt.errors import InputError, message_of_gpu_error
 from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.adabn import adabn
-from vmt.evaluate.probe import make_probe, subsample
+from vmt.evaluate.probe import class_shares_of, make_probe, subsample
 from vmt.figures import draw_curves
 from vmt.methods.nouns import Method
 from vmt.methods.systems import with_target_labels
@@ -45,7 +45,7 @@ from vmt.runs.folder import (
     folder_lock,
 )
 from vmt.runs.recipes import Recipe, evaluations_for, own_recipe, with_settings
-from vmt.runs.spec import DataSpec
+from vmt.runs.spec import DataSpec, warnings_about
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.config import Config
 from vmt.train.log import LOG, require_tensorboard
@@ -54,6 +54,9 @@ from vmt.train.loop import Outcome, interruptible, target_to_evaluate, train
 LOWER_BOUND = "source_only"
 # Batch-norm statistics of this many target samples are hardly better with more.
 ADABN_SAMPLES = 5_000
+
+# Before this many iterations, the predicted classes are those of a model that has learned little.
+TIME_FOR_SHARES = 200
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ def carry_out(
             if folder is not None and message_of_gpu_error(error) is not None and checkpoints(folder / CHECKPOINTS):
                 error.add_note(f"the run in {folder} can be resumed from its last checkpoint (--resume {folder})")
             raise
-        summary = summarise(run, outcome, folder)
+        summary = summarise(run, outcome, folder) | {"warnings": list(warnings_of(run, outcome))}
         about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
         if run.method.name == LOWER_BOUND and outcome.finished:
             summary["adabn"] = renormalised(run, outcome.network)
@@ -250,6 +253,18 @@ def renormalised(run: Run, network: Staged) -> dict[str, Any] | None:
     probe = make_probe(task, run.config.validate_samples)
     scores = {"validators": {}, "alarm": None} if probe is None else probe.validate(other, student=None)
     return {"target_accuracy": target.accuracy, "validators": scores["validators"], "alarm": scores["alarm"]}
+
+
+def warnings_of(run: Run, outcome: Outcome) -> Iterator[str]:
+    """Sentences about the data, and about a result that may not be usable. Collapse is reported by itself."""
+    if run.data.task is None:
+        yield from warnings_about(run.task)
+    if not outcome.finished or outcome.loop_state.collapsed or outcome.step < TIME_FOR_SHARES:
+        return
+    result = outcome.best if run.result_is_best and outcome.best is not None else outcome.network
+    shares = class_shares_of(result, run.task)
+    if shares is not None and (sentence := shares.warning(run.task.classes)):
+        yield sentence
 
 
 def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]:

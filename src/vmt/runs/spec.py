@@ -129,6 +129,8 @@ def load_data(data: DataSpec, notify: Callable[[str], None] = silent, cache: boo
 
 def warnings_about(task: "Task") -> Iterator[str]:
     """Sentences about samples that can be trained on, but that little can be learned from."""
+    from vmt.data.task import near_constant_features
+
     assert task.source.y is not None
     counts = task.source.y.bincount(minlength=len(task.classes)).tolist()
     scarce = [f"{name} ({count})" for name, count in zip(task.classes, counts, strict=True) if count < SCARCE]
@@ -136,6 +138,8 @@ def warnings_about(task: "Task") -> Iterator[str]:
         yield f"classes with fewer than {SCARCE} samples to learn from: {few(scarce, 8)}"
     if len(task.target) < SCARCE:
         yield f"the target has only {len(task.target)} samples, too few for reliable statistics: add more if you can"
+    if flat := near_constant_features(task):
+        yield f"features that vary in the target but hardly in the source: {few(flat, 8)}; leave them out if you can"
 
 
 def _check_paths(data: DataSpec) -> None:

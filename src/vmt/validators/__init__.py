@@ -26,6 +26,7 @@ from vmt._imports import lazy
 
 if TYPE_CHECKING:
     from vmt.validators.choice import Choice, Finding, choose
+    from vmt.validators.class_shares import ClassShares, corrected_shares, estimate_class_shares
     from vmt.validators.clusters import adjusted_mutual_information, ami_source, class_ami, neighbour_agreement
     from vmt.validators.evidence import Evidence, scores
     from vmt.validators.predictions import (
@@ -49,6 +50,7 @@ __all__ = [
     "DEFAULT",
     "VALIDATORS",
     "Choice",
+    "ClassShares",
     "Evidence",
     "Finding",
     "Validator",
@@ -61,11 +63,13 @@ __all__ = [
     "choose",
     "class_ami",
     "collapse_alarm",
+    "corrected_shares",
     "density_ratio",
     "dev",
     "dev_risk",
     "diversity",
     "entropy",
+    "estimate_class_shares",
     "information_maximisation",
     "mano",
     "mixval",
@@ -85,6 +89,7 @@ __getattr__, __dir__ = lazy(
         **dict.fromkeys(
             ("adjusted_mutual_information", "ami_source", "class_ami", "neighbour_agreement"), "vmt.validators.clusters"
         ),
+        **dict.fromkeys(("ClassShares", "corrected_shares", "estimate_class_shares"), "vmt.validators.class_shares"),
         **dict.fromkeys(("Evidence", "scores"), "vmt.validators.evidence"),
         **dict.fromkeys(("change_on_target", "refined_scores"), "vmt.validators.refinement"),
         **dict.fromkeys(("DEFAULT", "VALIDATORS", "Validator", "check_name"), "vmt.validators.registry"),
