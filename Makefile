@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := src tests benchmarks $(wildcard examples docs/*.py docs/_ext/*.py)
 
-.PHONY: demo test browser check format docs setup clean
+.PHONY: demo test browser check format docs notebook setup clean
 
 demo: $(READY)
 	$(BIN)/vmt demo --out runs/demo
@@ -34,6 +34,10 @@ docs: $(READY)
 	$(BIN)/python docs/architecture.py
 	$(BIN)/sphinx-build -W --keep-going -n -q -d build/doctrees docs build/docs
 	@echo "Open build/docs/index.html"
+
+# After a change of docs/notebook.ipynb: its outputs are stored with it, and the site shows them.
+notebook: $(READY)
+	$(BIN)/python docs/execute_notebook.py
 
 format: $(READY)
 	$(BIN)/ruff format $(CODE)

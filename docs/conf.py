@@ -15,7 +15,7 @@ author = "the vmt developers"
 project_copyright = author
 version = release = vmt.__version__
 
-extensions = ["mathml", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["mathml", "myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 # README.md is the page that GitHub shows for this folder; index.md includes it.
 exclude_patterns = ["README.md", "_*"]
 smartquotes = False  # they would turn -- into –
@@ -31,6 +31,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"vmt\.(step|nets\.factory|data\.readers|data\.synthetic)\..*"),
 ]
 
+# The notebook is stored with its outputs, and a test executes it: training does not belong in building pages.
+nb_execution_mode = "off"
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
