@@ -20,15 +20,16 @@ def html_table(caption: str, rows: Sequence[Sequence[str]], header: Sequence[str
     """A table in HTML, whose first column names the rows. All texts are escaped.
 
     >>> html_table("a <b>", [["x", "1"]])
-    '<table><caption>a &lt;b&gt;</caption><tbody><tr><th scope="row">x</th><td>1</td></tr></tbody></table>'
+    '<table><caption ...>a &lt;b&gt;</caption><tbody><tr><th scope="row" ...>x</th><td ...>1</td></tr></tbody></table>'
     """
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
-        for name, *cells in rows
-    )
+    left = 'style="text-align: left"'
+    head = "".join(f'<th scope="col" {left}>{escape(name)}</th>' for name in header)
+    body = ""
+    for name, *cells in rows:
+        values = "".join(f"<td {left}>{escape(cell)}</td>" for cell in cells)
+        body += f'<tr><th scope="row" {left}>{escape(name)}</th>{values}</tr>'
     return (
-        f"<table><caption>{escape(caption)}</caption>"
+        f'<table><caption style="text-align: left; white-space: nowrap">{escape(caption)}</caption>'
         + (f"<thead><tr>{head}</tr></thead>" if head else "")
         + f"<tbody>{body}</tbody></table>"
         + (f"<p>{escape(note)}</p>" if note else "")
