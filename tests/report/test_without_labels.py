@@ -262,6 +262,10 @@ def test_a_choice_among_candidates_is_explained(tmp_path: Path, inside: str) -> 
     assert data["runs"][data["chosen"]]["name"] == "source_only"
     assert [row["name"] for row in data["references"]] == ["adabn"]
     assert len(data["runs"]) == 2
+    # Before the choice is made, the folder has only the record of a run.
+    (folder / "summary.json").unlink()
+    shutil.copy(folder / inside / "vmt" / "run.json", folder)
+    assert [run["name"] for run in report(tmp_path / "r.html", folder)[1]["runs"]] == ["source_only", "vmt"]
 
 
 def test_the_header_has_runs_task_and_date(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from vmt.report.intervals import wilson
 from vmt.report.standing import Standing
 from vmt.runs.folder import RUN, SUMMARY
+from vmt.runs.record import is_run
 from vmt.validators.registry import DEFAULT
 
 ADABN = "re-normalising alone (AdaBN)"
@@ -34,11 +35,14 @@ def read_choice(folder: Path) -> dict[str, Any] | None:
 
 
 def with_candidates(folders: Sequence[Path]) -> list[Path]:
-    """The folders, with the runs that a choice was made among in place of the folder that they are in."""
+    """The folders, with the runs that a choice is made among in place of the folder that they are in.
+
+    Such a folder has the record of a run itself, also before all of its candidates are trained.
+    """
     found: list[Path] = []
     for folder in folders:
         inside: set[Path] = set()
-        if read_choice(folder) is not None:
+        if read_choice(folder) is not None or is_run(folder):
             inside = {path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{RUN}")}
         found += sorted(inside) or [folder]
     return found
