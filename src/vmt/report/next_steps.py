@@ -26,6 +26,8 @@ HELD_OUT = "held-out/"
 LARGEST_LAMBDA_T = 1.0
 # Fields of Config that a repeated run should share. The others are chosen anew, by its length and machine.
 REPEATED = ("seed", "batch_size", "precision", "keep_best")
+# Fields of Recipe that are written in ways of their own. Any other has a flag with its name.
+WRITTEN = ("method", "settings", "dirt_t", "net", "net_options", "config", "target_labels")
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,12 @@ def again(text: str, like: Standing, options: Options, out: Path | None = None, 
     out = out or free(run.folder)
     recipe = changed(run.spec.recipe, changes)
     if run.spec.can_be_built_again and set(recipe.settings) <= {*names(Settings), "entropy"}:
-        return Step(text, joined([*train_command(run.spec.data.moved(options.places), recipe), "--out", str(out)]))
+        words = train_command(run.spec.data.moved(options.places), recipe)
+        if recipe.method == run.spec.recipe.method:  # another method has its own
+            words += [
+                word for name in names(Recipe) if name not in WRITTEN for word in flag(name, getattr(recipe, name))
+            ]
+        return Step(text, joined([*words, "--out", str(out)]))
     return Step(text, adapt_call(recipe, out, bool(changes.get("resume"))), python=True)
 
 

@@ -112,7 +112,7 @@ def what_a_score_is(standings: Sequence[Standing]) -> list[str]:
 def about_another(standing: Standing) -> str:
     """One line about a run that is not the one to use."""
     if standing.usable and standing.fit is not None and not standing.credible:
-        return f"{standing.name} has a score{scores(standing, None)}, but is in doubt. {how_it_fits(standing.fit)}"
+        return f"{standing.name}{scores(standing, None)} is usable, but in doubt. {how_it_fits(standing.fit)}"
     if standing.usable:
         return f"{standing.name} is usable as well{scores(standing, None)}. {standing.reason}".rstrip()
     return f"{standing.name} is not usable. {standing.reason}"
