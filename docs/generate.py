@@ -7,6 +7,7 @@ A test fails if a page and the code differ.
 
 import argparse
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from vmt.methods.settings import DirtTSettings, PythonSettings, Settings
 from vmt.step.plan import Pass, plan
 
 DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "results" / "fuzz.json"  # of python -m tests.fuzz --out
 FLAGS = {**field_helps(Settings), **field_helps(DirtTSettings)}
 MEANINGS = {
     **FLAGS,
@@ -203,12 +205,31 @@ def filled(page: str, kind: str, table: str) -> str:
     return f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
 
 
+def fuzz_table() -> str:
+    """What happened to the damaged files of each format, and how it was measured."""
+    result = json.loads(RESULTS.read_text())
+    rows = [
+        "| format | cases | read | refused | tracebacks | crashes | peak memory |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    numbers = ("cases", "read", "refused", "tracebacks", "crashes")
+    total = {name: sum(counts[name] for counts in result["formats"].values()) for name in numbers}
+    total["peak"] = max(counts["peak"] for counts in result["formats"].values())
+    for format, counts in (*result["formats"].items(), ("all", total)):
+        cells = " | ".join(f"{counts[name]:,}" for name in numbers)
+        rows.append(f"| {format} | {cells} | {counts['peak'] / 2**20:.0f} MiB |")
+    about = "`{command}` at commit {commit}, on {cores} cores ({machine}), with Python {python} and torch {torch}"
+    return "\n".join(rows) + f"\n\n{about.format(**result)}, in {result['seconds'] / 60:.0f} min."
+
+
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page with generated parts, and the text that it should have."""
     for name in NAMES:
         path = DOCS / "methods" / f"{name}.md"
         yield path, filled(filled(path.read_text(), "settings", settings_table(name)), "passes", passes_table(name))
     yield DOCS / "cli.md", command_pages()
+    path = DOCS / "files-and-trust.md"
+    yield path, filled(path.read_text(), "fuzz", fuzz_table())
 
 
 def main() -> int:

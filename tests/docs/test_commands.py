@@ -23,6 +23,7 @@ import pytest
 
 from tests.docs.documented import PROGRAMS, ROOT, Command, all_commands, mentions, prepare, small_task
 from tests.file_server import Behaviour, serving
+from tests.fuzz.__main__ import build_parser as fuzz_parser
 from tests.step.test_golden import VMT
 from vmt.cli import data as data_command
 from vmt.cli.main import build_parser, main
@@ -50,6 +51,11 @@ def make_knows(command: Command) -> None:
         [*shlex.split(command.text), "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def fuzzes(command: Command) -> None:
+    """The command has these flags."""
+    fuzz_parser().parse_args(shlex.split(command.text)[3:])
 
 
 def installable(command: Command) -> None:
@@ -124,6 +130,7 @@ RULES = (
     Rule(r"python benchmarks/missing_classes\.py", "--seeds 1 --methods source_only"),
     Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
     Rule(r"python -m tests\.golden", instead=names_recording, why="tests/step/test_golden.py makes this comparison"),
+    Rule(r"python -m tests\.fuzz", instead=fuzzes, why="tests/fuzz/test_fuzz.py reads a few hundred of its files"),
     Rule(r"python -m vmt", instead=as_a_module, why="it is the same command as vmt, which the other tests run"),
     Rule(r"make", instead=make_knows, why="it would run these tests again, or build an environment"),
     Rule(r"tensorboard", instead=serves, why="it serves pages until it is stopped"),

@@ -137,7 +137,8 @@ def mat(compressed: bool, version: str = "5") -> bytes:
     out = io.BytesIO()
     x = numbers(32, 32, 3, 2) if version == "5" else numbers(32, 32)
     savemat(out, {"X": x, "y": np.array([[1], [10]])}, do_compression=compressed, format=version)
-    return out.getvalue()
+    content = out.getvalue()
+    return content if version == "4" else b"MATLAB 5.0 MAT-file".ljust(116) + content[116:]  # without the time
 
 
 def usps_text() -> bytes:
@@ -167,7 +168,11 @@ def model_file(folder: Path, spec: NetSpec, preprocess: Preprocess, features: tu
     torch.manual_seed(0)
     path = folder / "model.safetensors"
     Model(spec.build(), spec, preprocess, ("ant", "bee", "cat"), {"method": "vmt"}, features).save(path)
-    return path.read_bytes()
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    # The order of the names in the header is another one in each process.
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True).encode()
+    return struct.pack("<Q", len(header)) + header + content[8 + length :]
 
 
 def fixture(name: str) -> bytes:
@@ -190,6 +195,11 @@ def as_source(name: str) -> Reader:
     return lambda folder: own_task(folder / name, folder / name, how=HOW)
 
 
+def labelled(name: str) -> tuple[Reader, ...]:
+    """A source needs labels, which .npy files cannot have."""
+    return () if name.endswith(".npy") else (as_source(name),)
+
+
 def as_target(name: str, source: str) -> Reader:
     return lambda folder: own_task(folder / source, folder / name, how=HOW)
 
@@ -201,7 +211,7 @@ def as_input(name: str, *specs: InputSpec) -> Reader:
         for spec in specs:
             for item in stream_samples(expand_inputs([str(folder / name)], spec), spec, io.BytesIO()):
                 if not isinstance(item, SampleBatch):
-                    raise InputError(f"{item.file} is left out: {item.reason}")
+                    raise InputError(f"{item.file!r} is left out: {item.reason}")
                 domain(item.x, name=name)
 
     return read
@@ -323,15 +333,24 @@ def array_formats() -> Iterator[tuple[str, Format]]:
         }
         files = {**more, **others, "source.npz": npz(x=flat, y=labels(12))}
         readers = {
-            each: (as_own(each), as_source(each), as_target(each, "source.npz"), as_input(each, VECTORS))
+            each: (as_own(each), as_target(each, "source.npz"), as_input(each, VECTORS), *labelled(each))
             for each in (file, *others)
         }
         yield name, Format(files, dict.fromkeys(readers, any_of(mutation)), readers)
 
 
+# What a summary may have since the fixtures were made.
+BESIDE = {
+    "adabn": {"target_accuracy": 0.5, "source_accuracy": 0.7, "validators": {"ami_source": 0.4}, "alarm": None},
+    "choice": {"text": "VMT was chosen.", "chosen": "run", "candidates": [{"name": "vmt", "score": 0.3, "alarm": "x"}]},
+}
+
+
 def run_format(record: str, name: str, mutation: m.Mutation, *readers: Reader) -> Format:
     names = ("adapt.json", "log.jsonl") if record == "adapted" else ("run.json", "log.jsonl", "summary.json")
     files = {f"run/{each}": fixture(f"{record}/{each}") for each in names}
+    if "summary.json" in names:
+        files["run/summary.json"] = json.dumps({**json.loads(files["run/summary.json"]), **BESIDE}).encode()
     if record == "adapted":
         files["run/log.jsonl"] = fixture("finished/log.jsonl")
     return Format(

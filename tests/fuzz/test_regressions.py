@@ -24,8 +24,9 @@ from vmt.data.files.own import own_task, read_own
 from vmt.data.files.stream import Unreadable, stream_samples
 from vmt.data.readers.digits import read_matlab, read_svhn, read_usps
 from vmt.data.readers.pickles import read_plain_pickle
+from vmt.data.synthetic.mnistm import read_mnistm
 from vmt.errors import InputError, parsing
-from vmt.export import load_exported
+from vmt.export import Exported, load_exported
 from vmt.nets.factory import NetSpec
 from vmt.runs.record import read_run_record
 from vmt.train.checkpoint import load_latest
@@ -196,6 +197,15 @@ def test_dicts_nested_so_that_a_walk_would_never_end(tmp_path: Path) -> None:
     assert list(read_plain_pickle(tmp_path / "batch", "download it again")) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    "y", [np.zeros(2, "V3"), np.zeros(2, "U1"), np.array(1)], ids=["no type", "text", "one number"]
+)
+def test_labels_of_a_built_set(tmp_path: Path, y: np.ndarray) -> None:
+    (tmp_path / "train.npz").write_bytes(npz(x=numbers(2, 3, 28, 28), y=y, made=np.array("{}")))
+    with pytest.raises(InputError, match=r"train\.npz"):
+        read_mnistm(tmp_path, "train")
+
+
 # --- Models ---
 
 
@@ -237,6 +247,8 @@ HEADERS: dict[str, Callable[[dict[str, str]], object]] = {
     "classes without end": network(classes=10**12),
     "a name that is not text": network(name=None),
     "options that are a list": network(options=[1]),
+    "a width that is text": network(options={"width": "a"}),
+    "half a unit": network(options={"width": 0.5}),
     "a scale that is text": preprocess(scale="abc"),
     "an infinite shift": preprocess(shift=[float("inf")] * 3),
     "infinitely many channels": preprocess(channels=float("inf")),
@@ -249,8 +261,9 @@ HEADERS: dict[str, Callable[[dict[str, str]], object]] = {
 @pytest.mark.parametrize("change", HEADERS.values(), ids=HEADERS)
 def test_headers_of_models(tmp_path: Path, change: Callable[[dict[str, str]], object]) -> None:
     path = changed_model(tmp_path, change)
-    with pytest.raises(InputError, match=r"model\.safetensors"):
+    with pytest.raises(InputError, match=r"model\.safetensors") as caught:
         vmt.load(path, device="cpu")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_model_without_a_checksum_is_still_read(tmp_path: Path) -> None:
@@ -341,6 +354,20 @@ def channels() -> int:
 def test_external_data_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="refers to other files"):
         load_exported(onnx_file(tmp_path / "model.onnx", external_data))
+
+
+def test_a_batch_that_needs_too_much_memory_is_split() -> None:
+    sizes = []
+
+    def run(samples: np.ndarray) -> np.ndarray:
+        sizes.append(len(samples))
+        if len(samples) > 2:
+            raise MemoryError
+        return np.full((len(samples), 2), 0.5, np.float32)
+
+    header = {"classes": '["a", "b"]', "preprocess": json.dumps(VECTORS.preprocess.to_dict())}
+    assert Exported(run, header, "model.onnx").predict_proba(np.zeros((7, 3))).shape == (7, 2)
+    assert sizes == [7, 3, 1, 2, 4, 2, 2]
 
 
 # --- Runs ---

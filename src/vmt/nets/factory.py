@@ -93,9 +93,8 @@ class NetSpec:
         try:
             return build(self.shape, self.classes, **options)
         except TypeError as error:
-            raise InputError(
-                f"the network {self.name!r} cannot be built with {dict(self.options)}: {error}."
-            ) from error
+            why = str(error).splitlines()[0]  # torch lists every way to call a function
+            raise InputError(f"the network {self.name!r} cannot be built with {dict(self.options)}: {why}.") from error
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "shape": list(self.shape), "classes": self.classes, "options": dict(self.options)}

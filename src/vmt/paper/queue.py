@@ -12,7 +12,7 @@ from typing import Any
 from torch import OutOfMemoryError
 
 from vmt.data.task import Task
-from vmt.errors import InputError, counted, message_of_gpu_error, message_of_os_error
+from vmt.errors import InputError, counted, message_of_gpu_error, message_of_os_error, parsing
 from vmt.paper.experiment import Job
 from vmt.paper.results import is_done, write_result
 from vmt.progress import Progress
@@ -162,13 +162,11 @@ def do_job(
 def summary_of_finished_run(folder: Path) -> dict[str, Any] | None:
     """The summary of the run in a folder; None if the run has not finished."""
     path = folder / SUMMARY
-    try:
+    with parsing(path, "the summary of a run", f"remove {folder}, and run its table again"):
         summary: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {"finished": False}
         if summary["finished"]:
             summary["phases"].keys(), summary["clock"], summary["seconds"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} cannot be read: remove {folder}, and run its table again.") from error
-    return summary if summary["finished"] else None
+        return summary if summary["finished"] else None
 
 
 def how_it_went(job: Job, summary: dict[str, Any], size: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from vmt.data.task import Task
 from vmt.disk import explain_write_errors, write_atomically
-from vmt.errors import InputError
+from vmt.errors import parsing
 from vmt.methods.nouns import Phase
 from vmt.paper.experiment import Experiment, Job
 from vmt.runs.folder import RUN, environment, read_run
@@ -33,12 +33,10 @@ def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    try:
-        result: dict[str, Any] = json.loads(path.read_text())
+    with parsing(path, "a result file", "remove it, and run its table again"):
+        result: dict[str, Any] = json.loads(path.read_bytes())
         result["accuracy"].get, result["finished"], result["seconds"], result["collapsed"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not a result file: remove it, and run its table again.") from error
-    return result
+        return result
 
 
 def runs_at_once(result: Mapping[str, Any]) -> int:

@@ -1,14 +1,14 @@
 """What is shown beside the runs: a choice that ``method=auto`` made among them, and models that have no run folder."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vmt.errors import InputError
 from vmt.report.intervals import wilson
 from vmt.report.standing import Standing
-from vmt.runs.folder import RUN, SUMMARY
-from vmt.runs.record import is_run
+from vmt.runs.folder import RUN
+from vmt.runs.record import is_run, read_summary
 from vmt.validators.registry import DEFAULT
 
 ADABN = "re-normalising alone (AdaBN)"
@@ -25,10 +25,9 @@ def choice_in(folders: Sequence[Path]) -> dict[str, Any] | None:
 
 def read_choice(folder: Path) -> dict[str, Any] | None:
     try:
-        summary = json.loads((folder / SUMMARY).read_text())
-    except (OSError, ValueError):
+        choice = (read_summary(folder) or {}).get("choice")
+    except InputError:
         return None  # a run with a damaged summary is refused where it is read
-    choice = summary.get("choice") if isinstance(summary, dict) else None
     if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
         return None
     return choice

@@ -148,14 +148,20 @@ def is_run(folder: Path) -> bool:
 
 def read_run_record(folder: Path) -> RunRecord:
     spec, run_json = read_record(folder)
-    summary = None
-    if (folder / SUMMARY).is_file():
-        with parsing(folder / SUMMARY, "the summary of a run", "restore it, or leave the run out"):
-            summary = dict(json.loads((folder / SUMMARY).read_bytes()))
-            check_types(summary, SUMMARY_TYPES)
-            index((summary.get("best") or {"step": 0})["step"])
     log = read_log(folder / LOG) if (folder / LOG).is_file() else []
-    return RunRecord(folder, spec, run_json, log, summary)
+    return RunRecord(folder, spec, run_json, log, read_summary(folder))
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """The summary in a folder; None if there is none."""
+    path = folder / SUMMARY
+    if not path.is_file():
+        return None
+    with parsing(path, "the summary of a run", "restore it, or leave the run out"):
+        summary = dict(json.loads(path.read_bytes()))
+        check_types(summary, SUMMARY_TYPES)
+        index((summary.get("best") or {"step": 0})["step"])
+        return summary
 
 
 def bounds_outside(runs: Sequence[RunRecord]) -> list[RunRecord]:
