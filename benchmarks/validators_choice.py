@@ -57,9 +57,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "pairs": tuple(PAIR_TASKS),
     "design": DESIGN,
     "judging": JUDGING,
-    "own-data": tuple(name for name, task in OWN_DATA.items() if not task.needs_data),
-    CHOOSING: tuple(name for name, task in OWN_DATA.items() if not task.needs_data and side(name) == CHOOSING),
-    REPORTING: tuple(name for name, task in OWN_DATA.items() if not task.needs_data and side(name) == REPORTING),
+    "own-data": tuple(name for name, task in OWN_DATA.items() if not task.sets),
+    CHOOSING: tuple(name for name, task in OWN_DATA.items() if not task.sets and side(name) == CHOOSING),
+    REPORTING: tuple(name for name, task in OWN_DATA.items() if not task.sets and side(name) == REPORTING),
 }
 REFERENCE = "source_only"
 # Candidates, with the method that is trained for each and whether DIRT-T follows. AdaBN re-normalises source only.

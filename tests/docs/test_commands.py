@@ -125,6 +125,10 @@ RULES = (
     Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
     # The folder has a copy of its runs, so none is repeated; tests/validators/test_study.py tests its tables.
     Rule(r"python benchmarks/validators\.py", "--docs nowhere --out validators.jsonl"),
+    Rule(
+        r"python benchmarks/validators_choice\.py",
+        "--tasks wine-gain --seeds 0 --iterations 2 --candidates source_only vmt --jobs 1 --out c.jsonl",
+    ),
     # tests/test_own_data_bench.py tests that results are kept and that its page matches them.
     Rule(r"python benchmarks/own_data\.py", "--tasks iris-offset --methods svc --seeds 1 --jobs 1 --out o.jsonl"),
     Rule(r"python benchmarks/missing_classes\.py", "--seeds 1 --methods source_only"),

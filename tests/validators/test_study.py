@@ -26,6 +26,12 @@ def test_the_tables_in_the_documentation_match_the_records() -> None:
     assert written.strip() == tables.study(records), "run python benchmarks/validators.py --tables"
 
 
+def test_the_tables_of_the_choice_match_their_records() -> None:
+    written = (ROOT / "docs" / "choosing.md").read_text().split(choice.BEGIN)[1].split(choice.END)[0]
+    expected = choice.study(choice.latest(choice.RESULTS))
+    assert written.strip() == expected, "run python benchmarks/validators_choice.py --tables --docs docs/choosing.md"
+
+
 def test_every_record_matches_the_settings_that_its_number_draws() -> None:
     for record in study.read(RECORDS):
         asked = study.draw(record["number"])
