@@ -140,9 +140,9 @@ HEAD = f"""# Own data: the defaults against others
 This page compares the defaults of `vmt.adapt` with those of other libraries on small tasks that can be made without a
 download. One command measures what is missing and writes the page:
 
-```
-pip install -e ".[bench]"
-python benchmarks/own_data.py --jobs 2
+```console
+$ pip install -e ".[bench]"
+$ python benchmarks/own_data.py --jobs 2
 ```
 
 No contender sees a label of the target, and each runs with its own defaults on one CPU thread. The accuracy is that of

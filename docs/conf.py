@@ -28,7 +28,7 @@ nitpick_ignore_regex = [
     # Folders of the repository are links on GitHub and plain text on the site.
     ("myst", r"(\.\./)+[\w/-]+"),
     # Parts of the package that signatures and docstrings mention, but that are not in the reference.
-    ("py:.*", r"vmt\.(step|nets\.factory|data\.readers|data\.synthetic)\..*"),
+    ("py:.*", r"vmt\.(step|nets\.factory|data\.readers|data\.synthetic)\..*|vmt\.evaluate\.adabn\.Net"),
 ]
 
 # The notebook is stored with its outputs, and a test executes it: training does not belong in building pages.

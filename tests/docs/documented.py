@@ -33,8 +33,8 @@ NETS = """from torch import nn
 def make(classes, shape):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(20), nn.ReLU(), nn.Dropout(), nn.Linear(20, classes))
 """
-# In blocks of these languages every line is a command; in a plain block, every line that begins with a program.
-SHELLS = ("bash", "sh", "shell")
+# Every line of such a block is a command. In a `console` block, a command begins with `$ `, and the rest is its output.
+SHELL = "sh"
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ def commands_of(page: Path) -> Iterator[str]:
                 if line.startswith("$ "):
                     yield bare(line[2:])
                 continue
-            written = language in SHELLS and line.strip() and not line.startswith("#")
-            if written or (language == "" and any(stage.split(" ")[0] in PROGRAMS for stage in line.split(" | "))):
+            if language == SHELL and line.strip() and not line.startswith("#"):
                 yield bare(line)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import vmt
-from tests.docs.documented import FENCE, PAGES, ROOT, blocks, small_task
+from tests.docs.documented import FENCE, PAGES, PROGRAMS, ROOT, SHELL, blocks, fences, small_task
 from tests.own_pictures import CLASSES, class_folders, unlabelled_folder
 from vmt.evaluate.accuracy import MEASURED
 from vmt.train import Config
@@ -52,6 +52,15 @@ def test_python_blocks_run_in_order(
 def test_the_example_method_is_short() -> None:
     body = blocks(ROOT / "docs" / "adding-a-method.md", "python")[0].split("def pi_model")[1]
     assert len(body.strip().splitlines()) < 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_in_blocks_of_commands(page: Path) -> None:
+    """The tests run the commands of `console` blocks and, in the README, of `sh` blocks. They would miss others."""
+    known = {"console", SHELL} if page.name == "README.md" else {"console"}
+    others = [body for language, body in fences(page) if language not in known and not language.startswith("{")]
+    lines = [line for body in others for line in body.splitlines() if line.removeprefix("$ ").split(" ")[0] in PROGRAMS]
+    assert not lines, f"{page.name} has commands outside of ```console"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -69,10 +69,10 @@ def index(results: Path) -> str:
         "continues where it was stopped. Each run leaves a small file with recipe, seed, commit, hardware, curve and "
         "accuracy.",
         "",
-        "```",
-        "vmt data download mnist svhn --data DATA",
-        "vmt paper run evaluation --data DATA --budget 60      # for an hour; the same command continues",
-        "vmt paper show evaluation",
+        "```console",
+        "$ vmt data download mnist svhn --data DATA",
+        "$ vmt paper run evaluation --data DATA --budget 60      # for an hour; the same command continues",
+        "$ vmt paper show evaluation",
         "```",
         "",
         "| table | | numbers |",
@@ -96,7 +96,7 @@ def table_page(table: Table, results: Path, link: str) -> str:
     parts = [
         GENERATED,
         f"# {table.title}",
-        f"```\nvmt paper run {table.name} --data DATA\nvmt paper show {table.name}\n```",
+        f"```console\n$ vmt paper run {table.name} --data DATA\n$ vmt paper show {table.name}\n```",
         "Accuracy on the target test set in percent: mean ± standard deviation over the runs, with their number in "
         "brackets.",
         rows_and_tasks(table, results) if several_tasks else one_line_per_cell(table, results),
@@ -112,7 +112,8 @@ def table_page(table: Table, results: Path, link: str) -> str:
 def figures_page(out: Path) -> str:
     parts = [GENERATED, "# The paper's figures"]
     for name, (title, text, figure) in FIGURES.items():
-        parts += [f"## {title}", text, f"```\nvmt paper figure {figure} --out docs/paper/figures/{name}.svg\n```"]
+        command = f"$ vmt paper figure {figure} --out docs/paper/figures/{name}.svg"
+        parts += [f"## {title}", text, f"```console\n{command}\n```"]
         drawn = (out / "figures" / f"{name}.png").exists()
         parts.append(
             f"![{title}](figures/{name}.png)" if drawn else "Not drawn yet: the runs that it needs are missing."

@@ -29,10 +29,10 @@ class Finding:
     """Its score by the validator."""
     neighbours: float
     """How well its classes fit the neighbourhoods in the reference's features
-    (:func:`~vmt.validators.clusters.neighbour_agreement`)."""
+    (:func:`~vmt.validators.neighbour_agreement`)."""
     alarm: str | None
     scores: Mapping[str, float | None]
-    """Every validator; after DIRT-T, those of :mod:`vmt.validators.refinement`."""
+    """Every validator; after DIRT-T, those of :func:`~vmt.validators.refined_scores`."""
     doubt: str | None
     """Why it is not credibly better than the reference; None if it is, and for the reference itself."""
 
