@@ -29,7 +29,7 @@ def write_tables(records: Sequence[dict[str, Any]], docs: Path) -> None:
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     write_atomically(path, f"{before}{BEGIN}\n\n{study(records)}\n\n{END}{after}".encode())
-    draw([complete(record) for record in records if record["looks"]], docs / "choosing.png")
+    draw([complete(record) for record in records if record["looks"]], docs / "choosing.svg")
 
 
 def study(records: Sequence[dict[str, Any]]) -> str:
@@ -164,27 +164,22 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     """A panel for each validator: its score against the accuracy of the last model of each run."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from vmt.figures import COLOURS, INK, plain_axes
+    from vmt.figures import COLOURS, INK, new_figure, picture_bytes, plain_axes
 
     tasks = list(dict.fromkeys(run["task"] for run in runs))
-    figure = Figure(figsize=(9, 7.4), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = new_figure((9, 7.4))
     panels = figure.subplots(3, 4, sharey=True).flatten()
     for axes, name in zip(panels, VALIDATORS, strict=False):
         for task, colour in zip(tasks, (COLOURS[1], COLOURS[3]), strict=True):
             for alarm, marker in ((False, "o"), (True, "x")):
                 of_task = [run["looks"][-1] for run in runs if run["task"] == task]
                 shown = [k for k in of_task if (k["alarm"] is not None) == alarm and k.get(name) is not None]
-                style = {"facecolors": "none", "edgecolors": colour} if not alarm else {"color": colour}
                 label = task + (", alarm" if alarm else "")
                 x, y = (
                     [evaluation[name] for evaluation in shown],
                     [100 * evaluation["accuracy"] for evaluation in shown],
                 )
-                axes.scatter(x, y, s=14, marker=marker, linewidths=0.9, label=label, **style)
+                axes.plot(x, y, marker, color=colour, fillstyle="none", ms=3.7, mew=0.9, label=label)
         axes.set_title(name, fontsize=9, color=INK)
     for axes in panels:
         plain_axes(axes, labelsize=7)
@@ -192,4 +187,4 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
         axes.set_ylabel("target accuracy (%)", fontsize=8)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
-    figure.savefig(path, dpi=110)
+    path.write_bytes(picture_bytes(figure, path.suffix))

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vmt.figures import COLOURS, MUTED, PAPER, picture_bytes
+
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "src" / "vmt"
 PICTURE = DOCS / "architecture.svg"
@@ -115,27 +117,26 @@ def draw(rooms: Rooms, path: Path) -> None:
     places = places_of(rooms)
     xs, ys = zip(*places.values(), strict=True)
     size = max(xs) - min(xs) + WIDTH + 0.4, max(ys) - min(ys) + HEIGHT + 0.4
-    with plt.rc_context({"svg.hashsalt": "rooms", "font.family": "DejaVu Sans"}):
-        figure = plt.figure(figsize=size)
+    with plt.rc_context({"font.family": "DejaVu Sans"}):
+        figure = plt.figure(figsize=size, facecolor=PAPER)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_xlim(min(xs) - WIDTH / 2 - 0.2, max(xs) + WIDTH / 2 + 0.2)
         axes.set_ylim(min(ys) - HEIGHT / 2 - 0.2, max(ys) + HEIGHT / 2 + 0.2)
         axes.axis("off")
-        arrow = {"arrowstyle": "-|>", "color": "#64748b", "shrinkA": 0, "shrinkB": 1, "linewidth": 1.1}
+        arrow = {"arrowstyle": "-|>", "color": COLOURS[0], "shrinkA": 0, "shrinkB": 1, "linewidth": 1.1}
         for room, imported in rooms.imports.items():
             for other in imported:
                 (x, y), (to_x, to_y) = places[other], places[room]
                 axes.annotate("", (to_x, to_y + HEIGHT / 2), (x, y - HEIGHT / 2), arrowprops=arrow, zorder=1)
         for room, (x, y) in places.items():
             corner = x - WIDTH / 2, y - HEIGHT / 2
-            colour = "#dbeafe" if rooms.modules[room] else "#f1f5f9"
-            box = FancyBboxPatch(
-                corner, WIDTH, HEIGHT, "round,pad=0,rounding_size=0.08", fc=colour, ec="#334155", lw=0.8
-            )
-            axes.add_patch(box)
+            colour = (COLOURS[1], 0.15) if rooms.modules[room] else (COLOURS[0], 0.08)
+            for fill in (PAPER, colour):  # white first: an arrow must not shine through
+                box = FancyBboxPatch(corner, WIDTH, HEIGHT, "round,pad=0,rounding_size=0.08", fc=fill, ec=MUTED, lw=0.8)
+                axes.add_patch(box)
             axes.text(x, y + 0.04, room, ha="center", fontsize=10, weight="bold")
             axes.text(x, y - 0.15, files_in(room, rooms), ha="center", fontsize=10)
-        figure.savefig(path, metadata={"Date": None, "Description": rooms.to_json()}, facecolor="white")
+        path.write_bytes(picture_bytes(figure, path.suffix, description=rooms.to_json()))
         plt.close(figure)
 
 

@@ -1,17 +1,27 @@
 """Draw the paper's figures, each as a vector file and as a PNG."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vmt.disk import explain_write_errors, write_atomically
 from vmt.errors import InputError
-from vmt.figures import COLOURS, GRID, INK, MUTED, new_figure, plain_axes
+from vmt.figures import (
+    COLOURS,
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    SOURCE,
+    TARGET,
+    as_maths,
+    new_figure,
+    picture_bytes,
+    plain_axes,
+)
 from vmt.paper.figures import Curve, Embedding
 
 VECTORS = (".svg", ".pdf")
-SOURCE, TARGET = "#dc2626", "#2563eb"  # red and blue, as in the paper
 NOT_RUN = "not run yet"
 
 
@@ -54,10 +64,8 @@ def parts(embedding: Embedding) -> list[tuple[tuple[Any, Any], str, str]]:
     return [((points[:n], classes[:n]), SOURCE, "o"), ((points[n:], classes[n:]), TARGET, "x")]
 
 
-def class_colour(k: int) -> Any:
-    import matplotlib
-
-    return matplotlib.colormaps["tab10"](k % 10)
+def class_colour(k: int) -> str:
+    return COLOURS[k % len(COLOURS)]
 
 
 def dot(colour: Any, marker: str, label: str) -> Any:
@@ -80,7 +88,7 @@ def draw_norms(norms: Mapping[str, Mapping[str, Any] | None], title: str, out: P
         axes.fill_between(
             values["lambda"], values["lower_quartile"], values["upper_quartile"], color=colour, alpha=0.15, linewidth=0
         )
-    axes.set_xlabel("λ in λ x_i + (1 − λ) x_j")
+    axes.set_xlabel(r"$\lambda$ in $\lambda x_i + (1 - \lambda)\, x_j$")
     axes.set_ylabel("gradient norm of the probabilities")
     axes.set_ylim(bottom=0)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
@@ -93,6 +101,7 @@ def draw_over_time(curves: Mapping[str, Sequence[Curve]], title: str, out: Path)
     left, right = figure.subplots(1, 2, sharey=True)
     # Blue for VAT and red for VMT, as in the paper.
     for colour, (label, runs) in zip((TARGET, SOURCE, COLOURS[5], COLOURS[2]), curves.items(), strict=True):
+        label = as_maths(label)
         name = f"{label} (n={len(runs)})"
         if not runs:
             left.plot([], [], color=colour, linestyle=":", label=f"{label} ({NOT_RUN})")
@@ -115,6 +124,7 @@ def draw_over_time(curves: Mapping[str, Sequence[Curve]], title: str, out: Path)
 
 def frame(axes: Any, empty: bool) -> None:
     """Prepare a panel whose coordinates have no meaning."""
+    axes.set_facecolor(PAPER)
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -132,15 +142,8 @@ def targets(out: Path) -> list[Path]:
 
 
 def save(figure: Any, out: Path) -> list[Path]:
-    import matplotlib
-
     with explain_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     for path in targets(out):
-        content = io.BytesIO()
-        # Without dates and random names, equal figures are equal files.
-        dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-        with matplotlib.rc_context({"svg.hashsalt": "vmt"}):
-            figure.savefig(content, format=path.suffix[1:], dpi=120, metadata=dated)
-        write_atomically(path, content.getvalue())
+        write_atomically(path, picture_bytes(figure, path.suffix))
     return targets(out)

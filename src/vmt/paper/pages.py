@@ -114,10 +114,8 @@ def figures_page(out: Path) -> str:
     for name, (title, text, figure) in FIGURES.items():
         command = f"$ vmt paper figure {figure} --out docs/paper/figures/{name}.svg"
         parts += [f"## {title}", text, f"```console\n{command}\n```"]
-        drawn = (out / "figures" / f"{name}.png").exists()
-        parts.append(
-            f"![{title}](figures/{name}.png)" if drawn else "Not drawn yet: the runs that it needs are missing."
-        )
+        drawn = [file for file in (f"figures/{name}.svg", f"figures/{name}.png") if (out / file).exists()]
+        parts.append(f"![{title}]({drawn[0]})" if drawn else "Not drawn yet: the runs that it needs are missing.")
     return "\n\n".join(parts) + "\n"
 
 
