@@ -16,7 +16,7 @@ project_copyright = author
 version = release = vmt.__version__
 
 extensions = ["mathml", "myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-# README.md is the page that GitHub shows for this folder; index.md includes it.
+# README.md is the page that GitHub shows for this folder; index.md includes its list of pages.
 exclude_patterns = ["README.md", "_*"]
 smartquotes = False  # they would turn -- into –
 nitpicky = True
@@ -24,7 +24,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|np|nn|sklearn|collections|pathlib|typing)\..*"),
     ("py:.*", r"Tensor|NDArray|Path|Any|Callable|Sequence|Mapping|Self|Module|nn\.Module"),
-    ("py:data", r"[A-Z_]+"),
+    ("py:data", r"(vmt\.validators\.)?[A-Z_]+"),
     # Folders of the repository are links on GitHub and plain text on the site.
     ("myst", r"(\.\./)+[\w/-]+"),
     # Parts of the package that signatures and docstrings mention, but that are not in the reference.
@@ -33,7 +33,7 @@ nitpick_ignore_regex = [
 
 # The notebook is stored with its outputs, and a test executes it: training does not belong in building pages.
 nb_execution_mode = "off"
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 
@@ -63,7 +63,7 @@ def setup(app: Any) -> None:
         kept[name] = list(lines)
 
     def put_back(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-        if what == "attribute":
+        if what in ("attribute", "property"):
             lines[:] = kept[name]
 
     app.connect("autodoc-process-docstring", keep, priority=100)

@@ -1,7 +1,11 @@
-"""Formulas as MathML, which browsers draw themselves: no script, no font, nothing to fetch."""
+"""Formulas as MathML, which browsers draw themselves: no script, no font, nothing to fetch.
+
+Symbols in running text, such as λ_t or L_m, are formulas too. Their sources stay readable in an editor and on GitHub.
+"""
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Any
 
 from docutils import nodes
@@ -13,6 +17,11 @@ logger = logging.getLogger(__name__)
 # Browsers know no other alphabet of <mi> than the plain one: the letters have code points of their own.
 ALPHABETS = {"script": "SCRIPT", "double-struck": "DOUBLE-STRUCK"}
 
+
+# A letter with a short index, as the pages and docstrings write it.
+SYMBOL = re.compile(r"(?<![\w/.])([λξεLXxpzfdr])_([a-z]{1,2}|mix|div|mcc|disc|\d)(?![\w/.(]\w|\w)")
+LETTERS = {"λ": r"\lambda", "ξ": r"\xi", "ε": r"\epsilon", "L": r"\mathcal{L}"}
+VERBATIM = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.FixedTextElement)
 
 # A command that the converter does not know.
 SPELT = {r"\\arg(?![a-z])": r"\\operatorname{arg}"}
@@ -47,6 +56,30 @@ def block(translator: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def typeset_symbols(app: Any, tree: nodes.document) -> None:
+    """Make formulas of the symbols in running text."""
+    for text in list(tree.findall(nodes.Text)):
+        if SYMBOL.search(text) and not inside(text, VERBATIM):
+            text.parent.replace(text, list(with_formulas(str(text))))
+
+
+def inside(node: nodes.Node, kinds: tuple[type[nodes.Node], ...]) -> bool:
+    return node.parent is not None and (isinstance(node.parent, kinds) or inside(node.parent, kinds))
+
+
+def with_formulas(text: str) -> Iterator[nodes.Node]:
+    end = 0
+    for match in SYMBOL.finditer(text):
+        yield nodes.Text(text[end : match.start()])
+        letter, index = match.groups()
+        index = index if len(index) == 1 else rf"\mathrm{{{index}}}"
+        latex = f"{LETTERS.get(letter, letter)}_{{{index}}}"
+        yield nodes.math(latex, latex)
+        end = match.end()
+    yield nodes.Text(text[end:])
+
+
 def setup(app: Any) -> dict[str, bool]:
+    app.connect("doctree-read", typeset_symbols, priority=100)  # before the tables of contents are collected
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
