@@ -41,6 +41,7 @@ def adapt(
     standardise_per_domain: bool = False,
     iterations: int | None = None,
     dirt_t: bool = False,
+    match_shares: bool | None = None,
     seed: int = 0,
     device: str = "auto",
     out: str | Path | None = None,
@@ -86,6 +87,9 @@ def adapt(
         Length of the method's first phase.
     dirt_t
         Whether to refine with DIRT-T afterwards, for as many iterations.
+    match_shares
+        Whether to draw the source in the class shares of the target, if these are estimated to be very different
+        (:mod:`vmt.evaluate.matching`). None does so for methods that align the domains and are given by name.
     seed, device
         The seed of initial weights and draws, and where to train: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     out, resume
@@ -136,6 +140,7 @@ def adapt(
         net=net,
         net_options=net_options,
         config=Config(seed=seed, device=device, **config),
+        match_shares=match_shares,
         evaluate_often=bool(config.get("keep_best")) and "evaluate_every" not in config,
         data=data,
     )

@@ -60,6 +60,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     keep_best, evaluate_every
         A validator such as ``"ami_source"``, to keep the best model by it instead of the last, and the iterations
         between evaluations (None: at least six in a phase). For this, a tenth of the source is not trained on.
+    match_shares
+        Whether to draw the source in the class shares of the target, if these are estimated to be very different. None
+        does so for methods that align the domains and are given by name.
     impute, standardise_per_domain
         ``"mean"`` or ``"median"``, to replace missing values (NaN) by those of their feature in their domain; and
         whether to standardise vectors in each domain by itself. Predictions use the values of the target.
@@ -112,6 +115,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         dirt_t_iterations: int | None = None,
         keep_best: str | None = None,
         evaluate_every: int | None = None,
+        match_shares: bool | None = None,
         impute: str | None = None,
         standardise_per_domain: bool = False,
         net: str | Callable[..., torch.nn.Module] = "auto",
@@ -136,6 +140,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.dirt_t_iterations = dirt_t_iterations
         self.keep_best = keep_best
         self.evaluate_every = evaluate_every
+        self.match_shares = match_shares
         self.impute = impute
         self.standardise_per_domain = standardise_per_domain
         self.net = net
@@ -245,6 +250,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             net=None if self.net == "auto" else self.net,
             net_options=self.net_options,
             config=self._config(),
+            match_shares=self.match_shares,
             evaluate_often=bool(self.keep_best) and self.evaluate_every is None,
         )
         result = carry_out(run, progress=Progress(run.method.name, self.verbose))

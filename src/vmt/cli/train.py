@@ -47,7 +47,7 @@ COMMON = (
     "--method", "--dirt-t", "--iterations", "--lambda-t", "--lr", "--net",
     "--seed", "--batch-size", "--device", "--keep-best",
 )  # fmt: skip
-METHOD = [*names_of(Settings, DirtTSettings), "method", "net", "instance_norm"]
+METHOD = [*names_of(Settings, DirtTSettings), "method", "net", "instance_norm", "match_shares"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +100,13 @@ def add_method(group: argparse._ArgumentGroup) -> None:
         action=argparse.BooleanOptionalAction,
         default=None,
         help="normalise each image at the input (default: yes for the paper's tasks and networks)",
+    )
+    group.add_argument(
+        "--match-shares",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="draw the source in the class shares of the target if these seem to be very different (default: yes for "
+        "your own data, except for source_only and target_only)",
     )
 
 

@@ -172,6 +172,7 @@ def check_same_settings(spec: RunSpec, asked: Mapping[str, Any]) -> None:
     known = {**asdict(spec.data), **asdict(recipe.config), **refine, **recipe.settings}
     known |= {"instance_norm": False, **recipe.net_options}
     known |= {"method": recipe.method, "net": recipe.net, "dirt_t": recipe.dirt_t is not None}
+    known["match_shares"] = recipe.match_shares
     for name, value in asked.items():
         flag = "--" + name.replace("_", "-")
         if name not in known:
@@ -186,7 +187,9 @@ def check_same_settings(spec: RunSpec, asked: Mapping[str, Any]) -> None:
 # --- The identity of a run: everything that decides what it computes ---
 
 
-def identity_of(data_fingerprint: str, method: Method, net: NetSpec, config: Config) -> dict[str, Any]:
+def identity_of(
+    data_fingerprint: str, method: Method, net: NetSpec, config: Config, match_shares: bool = False
+) -> dict[str, Any]:
     """Everything that decides what a run computes, as far as it can be written down."""
     updates = {f"{phase.name}/{update.name}": update for phase in method.phases for update in phase.updates}
     terms = {f"{name}/{term.name}": term for name, update in updates.items() for term in update.terms}
@@ -206,6 +209,7 @@ def identity_of(data_fingerprint: str, method: Method, net: NetSpec, config: Con
         "batch_size": config.batch_size,
         "precision": config.precision,
         "keep_best": config.keep_best or None,
+        "match_shares": match_shares,
     }
 
 

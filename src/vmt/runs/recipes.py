@@ -41,6 +41,8 @@ class Recipe:
     config: Config = field(default_factory=Config)
     target_labels: float | None = None
     """Weight of the cross-entropy on known target labels; None leaves those labels unseen."""
+    match_shares: bool = False
+    """Whether the source is drawn in the class shares of the target, if these seem to be very different."""
 
     def build(self) -> Method:
         """The method as a value."""
@@ -151,6 +153,9 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
 
 CNNS = [name for name, (build, _) in NETS.items() if build == CNN]
 
+# These methods do not align the domains, so other class shares in the target do not mislead them.
+UNALIGNED = ("source_only", "target_only")
+
 LONGEST = 5_000
 # A run has at least this many iterations, or this many epochs if that is more, and at most LONGEST iterations. Images
 # on a CPU get a thin network with a higher learning rate, so that a run takes a few minutes.
@@ -185,7 +190,7 @@ class Defaults:
         if dirt_t:
             refine = {"lambda_t": self.lambda_t, "radius": self.radius, "iterations": self.iterations}
             refine |= {"interval": interval_for(self.iterations)} | ({} if mixes(method) else {"mix": None})
-        return Recipe(method, settings, refine, self.net)
+        return Recipe(method, settings, refine, self.net, match_shares=method not in UNALIGNED)
 
 
 def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> Defaults:
@@ -224,6 +229,7 @@ def recipe_for(data: DataSpec, task: "Task", asked: Mapping[str, Any], dirt_t: b
     """The recipe of ``vmt train``: the task's, or the one for your own data, with the settings in ``asked``."""
     asked = dict(asked)
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
+    match_shares = asked.pop("match_shares", None)
     if data.task == "digits":
         recipe = digits(method, dirt_t)
     elif data.task is not None and (data.task, True) in PAPER:
@@ -234,6 +240,8 @@ def recipe_for(data: DataSpec, task: "Task", asked: Mapping[str, Any], dirt_t: b
         # A second thread hardly helps so thin a network, and on a busy machine it makes a run several times slower.
         threads = 1 if recipe.net == "tiny" else 0
         recipe = replace(recipe, config=Config(evaluate_every=every, checkpoint_every=every, threads=threads))
+    if match_shares is not None:
+        recipe = replace(recipe, match_shares=match_shares)
     if net is not None:
         recipe = replace(recipe, net=net)
     if recipe.net not in CNNS:

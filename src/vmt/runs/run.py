@@ -8,7 +8,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from vmt.disk import write_atomically
 from vmt.errors import InputError, message_of_gpu_error
 from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.adabn import adabn
+from vmt.evaluate.matching import drawn_in_shares, estimated_shares
 from vmt.evaluate.probe import class_shares_of, make_probe, subsample
 from vmt.figures import draw_curves
 from vmt.methods.nouns import Method
@@ -50,6 +51,7 @@ from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.config import Config
 from vmt.train.log import LOG, require_tensorboard
 from vmt.train.loop import Outcome, interruptible, target_to_evaluate, train
+from vmt.validators.class_shares import ClassShares
 
 LOWER_BOUND = "source_only"
 # Batch-norm statistics of this many target samples are hardly better with more.
@@ -97,6 +99,7 @@ def make_run(
     net: str | Callable[..., nn.Module] | None,
     net_options: Mapping[str, Any] | None,
     config: Config,
+    match_shares: bool | None = None,
     evaluate_often: bool = False,
     data: DataSpec | None = None,
 ) -> Run:
@@ -111,6 +114,8 @@ def make_run(
         if target_labels is not None:
             method = with_target_labels(method, target_labels)
         recipe = Recipe(method.name + AS_A_VALUE, net=recipe.net, target_labels=target_labels)
+    if match_shares is not None:
+        recipe = replace(recipe, match_shares=match_shares)
     spec, build = network_of(net or recipe.net, task.sample_shape, len(task.classes), net_options)
     if evaluate_often:  # the usual interval would leave a short run with one model to choose from
         config = replace(config, evaluate_every=evaluations_for(method.phases[0].iterations))
@@ -162,9 +167,10 @@ def carry_out(
     # A signal that arrives while the results are written takes effect afterwards.
     with interruptible(), nullcontext() if folder is None else folder_lock(folder):
         started = folder is not None and _start_or_resume(run, folder, resume)
+        task, shares = _with_target_shares(run, progress) if run.recipe.match_shares else (run.task, None)
         try:
             outcome = train(
-                run.task,
+                task,
                 run.method,
                 run.build,
                 config,
@@ -184,7 +190,8 @@ def carry_out(
             if folder is not None and message_of_gpu_error(error) is not None and checkpoints(folder / CHECKPOINTS):
                 error.add_note(f"the run in {folder} can be resumed from its last checkpoint (--resume {folder})")
             raise
-        summary = summarise(run, outcome, folder) | {"warnings": list(warnings_of(run, outcome))}
+        summary = summarise(run, outcome, folder)
+        summary |= {"class_shares": shares and asdict(shares), "warnings": list(warnings_of(run, outcome, shares))}
         about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
         if run.method.name == LOWER_BOUND and outcome.finished:
             summary["adabn"] = renormalised(run, outcome.network)
@@ -211,7 +218,7 @@ def carry_out(
 def _start_or_resume(run: Run, folder: Path, resume: bool) -> bool:
     """Record a new run in its folder, or check that the run there is the same one. Return whether the run is new."""
     fingerprint = data_fingerprint(run.task)
-    identity = run_folder.identity_of(fingerprint, run.method, run.net, run.config)
+    identity = run_folder.identity_of(fingerprint, run.method, run.net, run.config, run.recipe.match_shares)
     record = {
         **RunSpec(run.data, run.recipe, run.result_is_best).to_dict(),
         "fingerprint": fingerprint,
@@ -255,10 +262,29 @@ def renormalised(run: Run, network: Staged) -> dict[str, Any] | None:
     return {"target_accuracy": target.accuracy, "validators": scores["validators"], "alarm": scores["alarm"]}
 
 
-def warnings_of(run: Run, outcome: Outcome) -> Iterator[str]:
-    """Sentences about the data, and about a result that may not be usable. Collapse is reported by itself."""
+def _with_target_shares(run: Run, progress: Progress | None) -> tuple[Task, ClassShares | None]:
+    """The task with its source drawn in the estimated class shares of the target, and these shares.
+
+    If they are not very different from those of the source, the task stays as it is, and the shares are None.
+    """
+    shares = estimated_shares(run.task)
+    if shares is None or not shares.differ:
+        return run.task, None
+    if progress is not None:
+        progress.say(shares.sentence(run.task.classes, matched=True))
+    return replace(run.task, source=drawn_in_shares(run.task.source, shares.target)), shares
+
+
+def warnings_of(run: Run, outcome: Outcome, matched: ClassShares | None) -> Iterator[str]:
+    """Sentences about the data, and about a result that may not be usable. Collapse is reported by itself.
+
+    ``matched`` are the class shares in which the source was drawn.
+    """
     if run.data.task is None:
         yield from warnings_about(run.task)
+    if matched is not None:
+        yield matched.sentence(run.task.classes, matched=True)
+        return
     if not outcome.finished or outcome.loop_state.collapsed or outcome.step < TIME_FOR_SHARES:
         return
     result = outcome.best if run.result_is_best and outcome.best is not None else outcome.network

@@ -46,18 +46,26 @@ class ClassShares:
 
     def warning(self, classes: Sequence[str]) -> str | None:
         """A sentence if the proportions are very different; otherwise None."""
-        if not self.differ:
-            return None
+        return self.sentence(classes) if self.differ else None
+
+    def sentence(self, classes: Sequence[str], matched: bool = False) -> str:
+        """How the proportions differ, and what follows; ``matched`` if the source was drawn in those of the target."""
         ratios = {k: t / s for k, (s, t) in enumerate(zip(self.source, self.target, strict=True)) if s > 0}
         order = sorted(ratios, key=lambda k: ratios[k])
         rare = [classes[k] for k in order if ratios[k] < RARE]
         frequent = [classes[k] for k in reversed(order) if ratios[k] > FREQUENT]
         names = [f"{what} {few(group, 5)}" for what, group in (("few or no", rare), ("more", frequent)) if group]
         found = f" ({'; '.join(names)})" if names else ""
+        what = f"the target seems to lack classes, or to have other class proportions than the source{found}"
+        if matched:
+            return (
+                f"{what}: the source is drawn in the estimated proportions; if you know that the proportions are the "
+                "same, use --no-match-shares (docs/other-classes.md)."
+            )
         return (
-            f"the target seems to lack classes, or to have other class proportions than the source{found}: by the "
-            f"predictions, {self.difference:.0%} of it would have to change class; if that is so, aligning the domains "
-            "moves samples to wrong classes, so compare with --method source_only (docs/other-classes.md)."
+            f"{what}: by the predictions, {self.difference:.0%} of it would have to change class; if that is so, "
+            "aligning the domains moves samples to wrong classes, so compare with --method source_only "
+            "(docs/other-classes.md)."
         )
 
 

@@ -1,0 +1,111 @@
+r"""The class shares of an unlabelled target, estimated from samples, and a source that is drawn in these shares.
+
+Methods that align the domains assume that both have about the same proportions of classes. If they do not, batch norm,
+a discriminator and confident clusters all move target samples into classes that the target has few of. The remedy is a
+source with the proportions of the target. They are not known, but they can be estimated without a network:
+
+1. Standardise each domain by itself, which undoes most shifts of sensors, contrast and brightness, and fit a logistic
+   regression to the source.
+2. Estimate the shares of the target by expectation–maximisation over its predictions (Saerens et al., 2002).
+3. Repeat with the source weighted to have these shares. At first, the means and variances of the domains differ because
+   their shares differ; with each round, less of that difference is mistaken for a shift.
+"""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from torch.nn import functional as F
+
+from vmt.data.domains import Domain
+from vmt.data.task import Task
+from vmt.evaluate.accuracy import network_inputs
+from vmt.evaluate.probe import source_shares, subsample
+from vmt.validators.class_shares import ClassShares
+
+Array = NDArray[np.float64]
+
+SAMPLES = 3000
+"""At most this many samples of each domain are used."""
+SIDE = 12
+"""Larger images are shrunk to this many pixels on a side; a logistic regression does not profit from more."""
+ROUNDS = 5
+CAUTION = 0.1
+"""The weight of the source's shares beside the target's samples, so that a poor model leaves the shares as they are."""
+SMALLEST_SHARE = 1e-3
+LEAST_ACCURACY = 0.5
+"""A model that recognises less than this part of what guessing leaves, on the source itself, is not asked."""
+FEWEST = 3
+"""The source keeps this many samples of a class, even if the target seems to have none."""
+
+
+def estimated_shares(task: Task) -> ClassShares | None:
+    """The class shares of a task's target by its samples; None if a simple model cannot tell the source's classes."""
+    prior = source_shares(task).double().numpy()
+    source, target = subsample(task.source, SAMPLES), subsample(task.target.without_labels(), SAMPLES)
+    assert source.y is not None
+    xs, xt, y = _inputs(source, task), _inputs(target, task), source.y.cpu().numpy()
+    if len(np.unique(y)) < 2:
+        return None
+    shares, accuracy = prior, 0.0
+    for _ in range(ROUNDS):
+        weights = (shares / np.maximum(prior, SMALLEST_SHARE))[y]
+        model = LogisticRegression(max_iter=200).fit(_standardised(xs, weights), y, sample_weight=weights)
+        accuracy = float(model.score(_standardised(xs, weights), y))
+        p = np.full((len(xt), len(prior)), 1e-6)
+        p[:, model.classes_] += model.predict_proba(_standardised(xt))
+        shares = _maximised(p, np.maximum(shares, SMALLEST_SHARE), prior)
+    guessing = float(prior.max())
+    if accuracy - guessing < LEAST_ACCURACY * (1 - guessing):
+        return None
+    chance = np.sqrt(2 / math.pi * prior * (1 - prior) * (1 / len(xs) + 1 / len(xt))).sum() / 2
+    return ClassShares(tuple(prior.tolist()), tuple(shares.tolist()), float(chance))
+
+
+def drawn_in_shares(source: Domain, shares: tuple[float, ...]) -> Domain:
+    """As many samples of a labelled domain, in these shares of the classes; samples are repeated or left out.
+
+    The draw is always the same, so that a resumed run has the same source.
+    """
+    assert source.y is not None
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for k, share in enumerate(shares):
+        members = torch.nonzero(source.y.cpu() == k).flatten()
+        if len(members):
+            members = members[torch.randperm(len(members), generator=generator)]
+            count = max(round(share * len(source)), min(FEWEST, len(members)))
+            rows.append(members.repeat(-(-count // len(members)))[:count])
+    return source.subset(torch.cat(rows).sort().values)
+
+
+def _inputs(domain: Domain, task: Task) -> Array:
+    """What the network would see, as one row of numbers for each sample."""
+    batches = []
+    for x in network_inputs(domain.x, task.preprocess, torch.device("cpu")):
+        if x.ndim == 4 and max(x.shape[2:]) > SIDE:
+            x = F.adaptive_avg_pool2d(x, (min(SIDE, x.shape[2]), min(SIDE, x.shape[3])))
+        batches.append(x.flatten(1))
+    return torch.cat(batches).double().numpy()
+
+
+def _standardised(x: Array, weights: Array | None = None) -> Array:
+    mean = np.average(x, axis=0, weights=weights)
+    spread = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weights))
+    return (x - mean) / np.maximum(spread, 1e-6)
+
+
+def _maximised(p: Array, trained_with: Array, prior: Array) -> Array:
+    """The most likely shares, given predictions (N, K) of a model that was trained with other shares.
+
+    A Dirichlet distribution around the source's shares holds back changes that the predictions do not demand.
+    """
+    shares = trained_with
+    for _ in range(200):
+        q = p * (shares / trained_with)
+        q /= q.sum(1, keepdims=True)
+        shares = np.maximum((q.mean(0) + CAUTION * prior) / (1 + CAUTION), SMALLEST_SHARE)
+        shares = shares / shares.sum()
+    return shares
