@@ -17,8 +17,10 @@ from vmt.data.task import Task, check_digits, make_task
 from vmt.device import default_torch_settings
 from vmt.errors import InputError, perhaps
 from vmt.methods.nouns import Method
+from vmt.methods.settings import AUTO
 from vmt.model import Model
 from vmt.progress import Progress
+from vmt.runs.auto import Portfolio, carry_out_auto, check_arguments_of_auto
 from vmt.runs.folder import check_started_from_python
 from vmt.runs.recipes import every_setting
 from vmt.runs.run import carry_out, make_run
@@ -41,6 +43,7 @@ def adapt(
     standardise_per_domain: bool = False,
     iterations: int | None = None,
     dirt_t: bool = False,
+    minutes: float | None = None,
     match_shares: bool | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -63,7 +66,8 @@ def adapt(
         The name of a method, with settings chosen for the kind of samples (:func:`vmt.runs.recipes.defaults_for`), as
         on the command line; pass ``settings`` to change some of them. A value such as
         ``vmt.methods.vmt(lambda_t=0.06)`` is also accepted, and its settings are not changed. For a method that trains
-        on target labels, pass ``target=(x, y)``.
+        on target labels, pass ``target=(x, y)``. ``"auto"`` trains several methods and chooses one of them without
+        target labels (:mod:`vmt.runs.auto`); ``about["choice"]`` says why.
     target_test
         Labelled target samples, if there are any, to measure the accuracy on; never trained on.
     target_labels, target_label_weight
@@ -87,6 +91,8 @@ def adapt(
         Length of the method's first phase.
     dirt_t
         Whether to refine with DIRT-T afterwards, for as many iterations.
+    minutes
+        The time for all candidates of ``method="auto"``; by default each gets its usual length.
     match_shares
         Whether to draw the source in the class shares of the target, if these are estimated to be very different
         (:mod:`vmt.evaluate.matching`). None does so for methods that align the domains and are given by name.
@@ -124,12 +130,22 @@ def adapt(
     """
     config, asked = split_settings(settings)
     check_arguments(method, out, resume, asked, dirt_t)
+    check_arguments_of_auto(method, minutes, dirt_t, match_shares, target_labels, asked)
     data = data_of(source, target, target_test, target_labels, target_label_weight)
     data = dataclasses.replace(data, impute=impute, standardise_per_domain=standardise_per_domain or None)
     if data.in_files:
         task = load_data(data)
     else:
         task = task_of(source, target, target_test, target_labels, classes, impute, standardise_per_domain)
+    folder = None if out is None else Path(out)
+    if method == AUTO:
+        portfolio = Portfolio(
+            task, data, Config(seed=seed, device=device, **config), net, net_options, minutes, iterations
+        )
+        chosen = carry_out_auto(portfolio, folder, resume, progress)
+        for sentence in chosen.summary["warnings"]:
+            warnings.warn(sentence, stacklevel=2)
+        return chosen.model
     run = make_run(
         task,
         method,
@@ -144,7 +160,6 @@ def adapt(
         evaluate_often=bool(config.get("keep_best")) and "evaluate_every" not in config,
         data=data,
     )
-    folder = None if out is None else Path(out)
     if folder is not None and resume:
         check_started_from_python(folder)
     with closing(Progress(run.method.name, progress)) as bar:
@@ -262,7 +277,8 @@ def check_arguments(method: Any, out: Any, resume: bool, asked: Mapping[str, Any
     if not isinstance(dirt_t, bool):
         raise InputError(f"dirt_t is {dirt_t!r}: give True or False.")
     if isinstance(method, str):
-        methods.named(method)
+        if method != AUTO:
+            methods.named(method)
     elif not isinstance(method, Method):
         raise InputError(f"method is {method!r}: pass a name such as 'vada', or a value such as vmt.methods.vada().")
     elif dirt_t:

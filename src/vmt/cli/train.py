@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from vmt.cli.options import add_fields, add_json, field_helps, given, names_of, shown_first
 from vmt.data.tasks import TASKS
 from vmt.errors import InputError
-from vmt.methods.settings import DEFAULT_METHOD, METHODS, DirtTSettings, Settings
+from vmt.methods.settings import AUTO, DEFAULT_METHOD, METHODS, DirtTSettings, Settings
 from vmt.nets.registry import NETS
 from vmt.progress import STDOUT, Progress
 from vmt.runs.spec import DataSpec, load_data
@@ -86,7 +87,14 @@ def add_data(group: argparse._ArgumentGroup) -> None:
 
 
 def add_method(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD})")
+    group.add_argument(
+        "--method",
+        help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD}); or {AUTO}, which trains several of them on "
+        "your own data and chooses one without target labels",
+    )
+    group.add_argument(
+        "--minutes", type=float, help=f"the time for --method {AUTO} (default: the usual length of each method)"
+    )
     group.add_argument("--dirt-t", action="store_true", default=None, help="refine with DIRT-T afterwards")
     add_fields(group, Settings)
     add_fields(group, DirtTSettings)
@@ -118,6 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     resuming = arguments.resume is not None
     arguments.net = arguments.net and (factory_name(arguments.net) or arguments.net)
     spec, task, out = resumed(arguments) if resuming else started(arguments)
+    if spec.recipe.method == AUTO:
+        return run_auto(spec, task, out, arguments)
     with closing(Progress()) as progress:  # otherwise a bar would be drawn over the last lines
         summary = carry_out(Run.of(spec, task), out, resuming, progress).summary
     print(how_it_went(spec, task, summary), file=STDOUT)
@@ -126,16 +136,45 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if summary["finished"] or summary["given_up"] else 130
 
 
+def run_auto(spec: RunSpec, task: Task, out: Path, arguments: argparse.Namespace) -> int:
+    from vmt.runs.auto import Portfolio, Stopped, carry_out_auto
+    from vmt.runs.describe import how_auto_went
+
+    recipe = spec.recipe
+    minutes, iterations = (recipe.settings.get(name) for name in ("minutes", "iterations"))
+    length = iterations if isinstance(iterations, int) else None
+    net = None if recipe.net == AUTO else recipe.net
+    portfolio = Portfolio(task, spec.data, recipe.config, net, None, minutes, length)
+    try:
+        summary = carry_out_auto(portfolio, out, arguments.resume is not None).summary
+    except Stopped as stop:
+        print(f"{str(stop).capitalize()}; resume with: vmt train --resume {shlex.quote(str(out))}", file=STDOUT)
+        return 130
+    print(how_auto_went(spec, task, summary, out), file=STDOUT)
+    if arguments.json:
+        print(json.dumps(summary), file=STDOUT)
+    return 0
+
+
 def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec, check_free
-    from vmt.runs.recipes import recipe_for
+    from vmt.runs.recipes import Recipe, recipe_for
 
     data = DataSpec(**given(arguments, names_of(DataSpec)))
     data.check()
     if arguments.out is not None:
         check_free(arguments.out)  # before the data are read, which may take minutes
+    if arguments.method == AUTO:
+        check_auto(arguments, data)
+        task = load_data(data, notes(None), not arguments.no_cache)
+        config = Config(**given(arguments, names_of(Config)))
+        settings = {"minutes": arguments.minutes, "iterations": arguments.iterations}
+        spec = RunSpec(data, Recipe(AUTO, settings, net=arguments.net or AUTO, config=config))
+        return spec, task, arguments.out or default_folder(spec)
+    if arguments.minutes is not None:
+        raise InputError("--minutes is for the method auto: add --method auto, or leave it out.")
     task = load_data(data, notes(arguments.method), not arguments.no_cache)
     recipe = recipe_for(data, task, given(arguments, METHOD), bool(arguments.dirt_t), arguments.device or "auto")
     config = replace(recipe.config, **given(arguments, names_of(Config)))
@@ -144,6 +183,18 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
         print(*choices(recipe, task), sep="\n", file=STDOUT)
     spec = RunSpec(data, recipe)
     return spec, task, arguments.out or default_folder(spec)
+
+
+def check_auto(arguments: argparse.Namespace, data: DataSpec) -> None:
+    """Refuse what the method auto cannot use."""
+    from vmt.runs.auto import check_arguments_of_auto
+
+    if data.task is not None:
+        raise InputError(f"the method auto is for your own data: leave it out for {data.task}, which has a recipe.")
+    asked = given(arguments, [name for name in METHOD if name not in ("method", "net", "iterations")])
+    check_arguments_of_auto(
+        AUTO, None, bool(arguments.dirt_t), None, data.use_target_labels, asked, lambda n: "--" + n.replace("_", "-")
+    )
 
 
 def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 METHODS = ("source_only", "target_only", "adabn", "mmd", "mcc", "dann", "cdan", "vada", "co_da", "vmt", "vmt_mcc")
 DEFAULT_METHOD = "vmt"
+AUTO = "auto"
+"""In place of a method, for your own data: some methods are trained, and one is chosen without target labels."""
 
 
 @dataclass(frozen=True)

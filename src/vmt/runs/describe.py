@@ -2,15 +2,17 @@
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from vmt import methods
 from vmt.data.task import Task
 from vmt.device import torch_device
+from vmt.methods.settings import AUTO
 from vmt.nets.factory import factory_name
 from vmt.nets.registry import CNN, NETS
 from vmt.progress import duration
-from vmt.runs.folder import BEST, RunSpec
+from vmt.runs.folder import BEST, MODEL, RunSpec
 from vmt.runs.recipes import Recipe, defaults_for, parameters
 from vmt.runs.spec import warnings_about
 
@@ -84,9 +86,27 @@ def measured_on(spec: RunSpec, task: Task) -> str:
         return task.target_test.name  # a copy of a set may lack its test split, and its name says so
     if spec.data.target_test is not None:
         return "the target test set"
-    if spec.recipe.build().reads_labels_of("target"):
+    if spec.recipe.method != AUTO and spec.recipe.build().reads_labels_of("target"):
         return "the target samples it was trained on (give others with --target-test)"
     return "the labelled samples of the target, as there is no --target-test"
+
+
+def how_auto_went(spec: RunSpec, task: Task, summary: dict[str, Any], folder: Path) -> str:
+    """What was trained, what was chosen and why, and what to do next."""
+    choice = summary["choice"]
+    lines = []
+    for name in choice["ranking"]:
+        about = choice["candidates"][name]
+        accuracy = about["target_accuracy"]
+        known = "" if accuracy is None else f", {accuracy:.2%} on {measured_on(spec, task)}"
+        score = "no score" if about["score"] is None else f"score {about['score']:.3f}"
+        lines.append(f"  {name:<12} {score}, neighbours {about['neighbours']:.2f}{known}, {about['seconds']:.0f} s")
+    lines.append(choice["text"])
+    lines += [f"Warning: {sentence}" for sentence in summary["warnings"]]
+    quoted = shlex.quote(str(folder))
+    lines.append(f"The model is {folder / MODEL} ({summary['seconds']:.0f} s for all candidates).")
+    lines.append(f"See whether it worked: vmt report {quoted} -o report.html")
+    return "\n".join(lines)
 
 
 def how_it_went(spec: RunSpec, task: Task, summary: dict[str, Any]) -> str:

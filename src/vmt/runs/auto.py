@@ -1,0 +1,257 @@
+"""``method="auto"``: train a few methods on one's own data and choose among them without target labels.
+
+No method is the best on all data, and a method that aligns the domains can do harm. So a small portfolio is trained,
+and :func:`vmt.validators.choose` picks one: source only, unless another is credibly better. The candidates are ordinary
+runs in subfolders of the folder, with the same network, seed and evaluation, so that ``vmt report`` compares them.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from vmt.data.task import Task
+from vmt.disk import write_atomically
+from vmt.errors import InputError
+from vmt.evaluate.probe import make_probe
+from vmt.methods.settings import AUTO
+from vmt.model import Model, load
+from vmt.progress import Progress
+from vmt.runs.folder import (
+    MODEL,
+    RUN,
+    SUMMARY,
+    RunSpec,
+    check_free,
+    check_same_data,
+    data_fingerprint,
+    environment,
+    folder_lock,
+    read_record,
+    write_record,
+)
+from vmt.runs.recipes import Recipe, evaluations_for, own_recipe
+from vmt.runs.run import Run, carry_out, make_run
+from vmt.runs.spec import DataSpec
+from vmt.train.checkpoint import CHECKPOINTS
+from vmt.train.config import Config
+from vmt.train.loop import interruptible
+from vmt.validators.choice import Choice, choose
+
+# The candidates and what an iteration of each costs, in iterations of source only (measured on vectors and on 16×16
+# images on a CPU).
+PORTFOLIO = {"source_only": 1.0, "adabn": 1.3, "mcc": 2.0, "vmt_mcc": 7.0}
+# Candidates are shortened to this part of their length to fit into the budget, and left out if that is not enough.
+LEAST_PART = 0.3
+# Evaluations, reading and writing take a part of the budget, too.
+USABLE = 0.85
+TIMED_ITERATIONS = 20
+PROBE_SAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """What is trained, and for how long."""
+
+    task: Task
+    data: DataSpec
+    config: Config
+    net: str | Callable[..., nn.Module] | None = None
+    net_options: Mapping[str, Any] | None = None
+    minutes: float | None = None
+    """The time for all candidates together; None trains each for its usual length."""
+    iterations: int | None = None
+    """The length of each candidate; None takes the usual length."""
+
+    def run_of(self, method: str, iterations: int | None) -> Run:
+        length = iterations or own_recipe(self.task, method, device=self.config.device).settings["iterations"]
+        every = evaluations_for(length)
+        run = make_run(
+            self.task,
+            method,
+            dirt_t=False,
+            asked={},
+            iterations=iterations,
+            target_labels=None,
+            net=self.net,
+            net_options=self.net_options,
+            config=replace(self.config, evaluate_every=every, checkpoint_every=every),
+            data=self.data,
+        )
+        return replace(run, result_is_best=False)
+
+
+@dataclass(frozen=True)
+class AutoResult:
+    """The chosen model, and how it was chosen."""
+
+    model: Model
+    choice: Choice
+    summary: dict[str, Any]
+
+
+def check_arguments_of_auto(
+    method: Any,
+    minutes: float | None,
+    dirt_t: bool,
+    match_shares: bool | None,
+    target_labels: Any,
+    settings: Mapping[str, Any],
+    written: Callable[[str], str] = str,
+) -> None:
+    """Refuse arguments that ``auto`` cannot use, and those that only ``auto`` can; ``written`` as in with_settings."""
+    if method != AUTO:
+        if minutes is not None:
+            raise InputError(f"{written('minutes')} is for the method auto: leave it out, or use auto.")
+        return
+    given = {"dirt_t": dirt_t, "match_shares": match_shares is not None, "target_labels": target_labels is not None}
+    names = [*settings, *(name for name, is_given in given.items() if is_given)]
+    if names:
+        raise InputError(
+            f"the method auto chooses among methods with their own settings, so {written(names[0])} has no meaning: "
+            "name a method as well, or leave it out."
+        )
+
+
+class Stopped(KeyboardInterrupt):
+    """The work was interrupted before all candidates were trained; what is done is in the folder."""
+
+
+def carry_out_auto(
+    portfolio: Portfolio, folder: Path | None = None, resume: bool = False, show: bool = True
+) -> AutoResult:
+    """Train the candidates and choose one of them. With ``folder`` they are recorded, and ``resume`` continues."""
+    if portfolio.minutes is not None and not portfolio.minutes > 0:
+        raise InputError(f"minutes must be a positive number, but got {portfolio.minutes}.")
+    began = time.monotonic()
+    with interruptible() as interrupted, nullcontext() if folder is None else folder_lock(folder):
+        plan = _planned(portfolio, folder, resume)
+        models: dict[str, Model] = {}
+        summaries: dict[str, dict[str, Any]] = {}
+        printed: set[str] = set()
+        for number, (name, iterations) in enumerate(plan.items(), 1):
+            place = None if folder is None else folder / name
+            if place is not None and (place / SUMMARY).exists():
+                models[name], summaries[name] = _read(place, portfolio)
+                continue
+            progress = Progress(f"{name} ({number} of {len(plan)})", show, printed)
+            again = resume and place is not None and (place / RUN).exists()
+            result = carry_out(portfolio.run_of(name, iterations), place, again, progress)
+            progress.close()
+            if interrupted() or not (result.outcome.finished or result.outcome.given_up):
+                raise Stopped(f"stopped in candidate {number} of {len(plan)}, {name}")
+            models[name], summaries[name] = result.model, result.summary
+            if place is not None:
+                shutil.rmtree(place / CHECKPOINTS, ignore_errors=True)  # a finished candidate is not resumed
+        choice = _chosen(portfolio, models)
+        left_out = [name for name in PORTFOLIO if name not in plan]
+        summary = _summary(portfolio, choice, summaries, left_out, time.monotonic() - began)
+        chosen = models[choice.chosen]
+        chosen = replace_about(chosen, {**chosen.about, "choice": summary["choice"]["text"]})
+        if folder is not None:
+            chosen.save(folder / MODEL)
+            write_atomically(folder / SUMMARY, json.dumps(summary, indent=1).encode())
+    return AutoResult(chosen, choice, summary)
+
+
+def replace_about(model: Model, about: dict[str, Any]) -> Model:
+    """The same model with other notes about its training."""
+    return Model(model.network, model.spec, model.preprocess, model.classes, about, model.features)
+
+
+def _planned(portfolio: Portfolio, folder: Path | None, resume: bool) -> dict[str, int | None]:
+    """The candidates and their lengths. A folder records them, because a resumed run must not time them again."""
+    fingerprint = data_fingerprint(portfolio.task)
+    if folder is not None and resume and (folder / RUN).exists():
+        spec, record = read_record(folder)
+        if spec.recipe.method != AUTO:
+            raise InputError(f"the run in {folder} was started with the method {spec.recipe.method}, not auto.")
+        check_same_data(folder, fingerprint)
+        return dict(record["recipe"]["settings"]["iterations"])
+    if folder is not None:
+        check_free(folder)
+    plan = within_budget(portfolio)
+    if folder is not None:
+        settings = {"minutes": portfolio.minutes, "iterations": plan}
+        net = portfolio.net if isinstance(portfolio.net, str) else own_recipe(portfolio.task).net
+        recipe = Recipe(AUTO, settings, net=net, net_options=portfolio.net_options or {}, config=portfolio.config)
+        record = {
+            **RunSpec(portfolio.data, recipe).to_dict(),
+            "fingerprint": fingerprint,
+            "environment": environment(portfolio.config.device),
+            "begun_in": str(Path.cwd()),
+        }
+        write_record(folder, record)
+    return plan
+
+
+def within_budget(portfolio: Portfolio) -> dict[str, int | None]:
+    """The candidates that fit into the budget, and their lengths.
+
+    A few iterations of source only are timed. If the usual lengths take too long, all candidates but source only are
+    shortened alike; if too little would be left of them, the most expensive one is left out.
+    """
+    names = dict(PORTFOLIO)
+    if portfolio.minutes is None:
+        return dict.fromkeys(names, portfolio.iterations)
+    usual = portfolio.run_of("source_only", portfolio.iterations).method.iterations
+    timed = portfolio.run_of("source_only", TIMED_ITERATIONS)
+    timed = replace(timed, recipe=replace(timed.recipe, config=replace(timed.config, validate_samples=0)))
+    carry_out(replace(timed, data=DataSpec()))  # once to warm up
+    began = time.monotonic()
+    carry_out(timed)
+    per_iteration = (time.monotonic() - began) / TIMED_ITERATIONS
+    budget = USABLE * 60 * portfolio.minutes / per_iteration  # in iterations of source only
+    while True:
+        part = min(1.0, budget / (usual * sum(names.values())))
+        if part >= LEAST_PART or len(names) == 1:
+            return dict.fromkeys(names, max(1, round(part * usual)))
+        names.popitem()
+
+
+def _read(place: Path, portfolio: Portfolio) -> tuple[Model, dict[str, Any]]:
+    """The model and the summary of a candidate that an earlier process has finished."""
+    network = portfolio.net if callable(portfolio.net) else None
+    return load(place, network=network, device=portfolio.config.device), json.loads((place / SUMMARY).read_text())
+
+
+def _chosen(portfolio: Portfolio, models: Mapping[str, Model]) -> Choice:
+    """The choice among the candidates by their outputs on the same samples."""
+    probe = make_probe(portfolio.task, PROBE_SAMPLES)
+    assert probe is not None
+    evidence = {name: probe.evidence(model.network, None) for name, model in models.items()}
+    return choose(evidence, probe.prior)
+
+
+def _summary(
+    portfolio: Portfolio,
+    choice: Choice,
+    summaries: Mapping[str, Mapping[str, Any]],
+    left_out: list[str],
+    seconds: float,
+) -> dict[str, Any]:
+    """What summary.json says about the whole: that of the chosen candidate, and how it was chosen."""
+    text = choice.reason
+    if left_out:
+        text += f" Left out, because the time would not have been enough: {', '.join(left_out)}."
+    candidates = {
+        name: {
+            **asdict(finding),
+            "target_accuracy": summaries[name]["target_accuracy"],
+            "seconds": summaries[name]["seconds"],
+        }
+        for name, finding in choice.findings.items()
+    }
+    chosen = dict(summaries[choice.chosen])
+    return {
+        **chosen,
+        "method": AUTO,
+        "seconds": round(seconds, 1),
+        "choice": {"text": text, "chosen": choice.chosen, "ranking": choice.ranking, "candidates": candidates},
+    }

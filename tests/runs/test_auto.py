@@ -1,0 +1,108 @@
+"""The method auto: candidates are ordinary runs, one is chosen without target labels, and the folder can be used."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmt
+from tests.own_data import vmt as command
+from tests.own_data import write_blobs
+from vmt.runs.auto import PORTFOLIO, Portfolio, within_budget
+from vmt.runs.folder import MODEL, RUN, SUMMARY
+from vmt.runs.spec import DataSpec, load_data
+from vmt.train.config import Config
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_blobs(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chosen(files: Path) -> Path:
+    """A folder that vmt train --method auto has written."""
+    out = files / "auto"
+    ran = command(
+        "train", "--source", files / "source.npz", "--target", files / "target.npz", "--target-test",
+        files / "test.npz", "--method", "auto", "--iterations", 40, "--device", "cpu", "--out", out,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads((out / SUMMARY).read_text())["choice"]["text"] in ran.stdout
+    return out
+
+
+def test_every_candidate_is_a_run_and_the_model_is_that_of_the_chosen_one(chosen: Path, files: Path) -> None:
+    choice = json.loads((chosen / SUMMARY).read_text())["choice"]
+    assert sorted(choice["ranking"]) == sorted(PORTFOLIO)
+    assert choice["chosen"] in choice["ranking"]
+    for name in PORTFOLIO:
+        assert json.loads((chosen / name / SUMMARY).read_text())["method"] == name
+    x = np.load(files / "test.npz")["x"]
+    np.testing.assert_array_equal(
+        vmt.load(chosen, device="cpu").predict_proba(x),
+        vmt.load(chosen / choice["chosen"], device="cpu").predict_proba(x),
+    )
+
+
+def test_the_folder_can_be_reported_and_used(chosen: Path, files: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    ran = command("report", chosen, "-o", page)
+    assert ran.returncode == 0, ran.stderr
+    assert "How it was chosen" in page.read_text()
+    ran = command("predict", chosen, files / "target.npz", "--out", tmp_path / "predictions.csv")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_an_interrupted_choice_is_resumed_to_the_same_model(chosen: Path, files: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    shutil.copytree(chosen, cut)
+    for file in (SUMMARY, MODEL):
+        (cut / file).unlink()
+    shutil.rmtree(cut / "vmt_mcc")
+    ran = command("train", "--resume", cut)
+    assert ran.returncode == 0, ran.stderr
+    x = np.load(files / "test.npz")["x"]
+    before, after = (vmt.load(folder, device="cpu").predict_proba(x) for folder in (chosen, cut))
+    np.testing.assert_array_equal(before, after)
+    choices = [json.loads((folder / SUMMARY).read_text())["choice"]["ranking"] for folder in (chosen, cut)]
+    assert choices[0] == choices[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "offender"),
+    [
+        ({"method": "auto", "lambda_t": 0.1}, "lambda_t"),
+        ({"method": "auto", "dirt_t": True}, "dirt_t"),
+        ({"method": "auto", "minutes": 0}, "minutes"),
+        ({"method": "vmt", "minutes": 3}, "minutes"),
+    ],
+)
+def test_what_auto_cannot_use_is_refused(arguments: dict[str, Any], offender: str) -> None:
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    with pytest.raises(vmt.InputError, match=offender):
+        vmt.adapt((x, y), x, progress=False, **arguments)
+
+
+def test_auto_is_for_own_data(tmp_path: Path) -> None:
+    ran = command("train", "digits", "--method", "auto", "--out", tmp_path / "out")
+    assert ran.returncode == 2
+    assert "digits" in ran.stderr
+    assert not (tmp_path / "out" / RUN).exists()
+
+
+def test_a_small_budget_shortens_candidates_and_leaves_out_the_costly_ones(files: Path) -> None:
+    data = DataSpec(source=str(files / "source.npz"), target=str(files / "target.npz"))
+    task = load_data(data)
+    config = Config(device="cpu", threads=1)
+    usual = within_budget(Portfolio(task, data, config))
+    assert set(usual) == set(PORTFOLIO)
+    short = within_budget(Portfolio(task, data, config, minutes=1e-4))
+    assert list(short) == ["source_only"]
+    plenty = within_budget(Portfolio(task, data, config, minutes=1e4))
+    assert plenty == dict.fromkeys(PORTFOLIO, 1000)
