@@ -332,9 +332,9 @@ def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None
 def near_constant_features(task: Task) -> list[str]:
     """The features that vary in the target and hardly in the source, so that nothing can be learned about them.
 
-    >>> x = torch.randn(200, 2)
-    >>> source = Domain(x * torch.tensor([1.0, 0.001]), torch.arange(200) % 2, "source", ("height", "width"))
-    >>> near_constant_features(make_task(source, Domain(x, None, "target", ("height", "width"))))
+    >>> x, names = torch.randn(200, 3), ("height", "width", "depth")
+    >>> source = Domain(x * torch.tensor([1.0, 0.001, 1.0]), torch.arange(200) % 2, "source", names)
+    >>> near_constant_features(make_task(source, Domain(x, None, "target", names)))
     ["the column 'width'"]
     """
     source, target = task.source, task.target

@@ -46,7 +46,7 @@ def estimated_shares(task: Task) -> ClassShares | None:
     prior = source_shares(task).double().numpy()
     source, target = subsample(task.source, SAMPLES), subsample(task.target.without_labels(), SAMPLES)
     assert source.y is not None
-    xs, xt, y = _inputs(source, task), _inputs(target, task), source.y.cpu().numpy()
+    xs, xt, y = sample_rows(source, task), sample_rows(target, task), source.y.cpu().numpy()
     if len(np.unique(y)) < 2:
         return None
     shares, accuracy = prior, 0.0
@@ -81,7 +81,7 @@ def drawn_in_shares(source: Domain, shares: tuple[float, ...]) -> Domain:
     return source.subset(torch.cat(rows).sort().values)
 
 
-def _inputs(domain: Domain, task: Task) -> Array:
+def sample_rows(domain: Domain, task: Task) -> Array:
     """What the network would see, as one row of numbers for each sample."""
     batches = []
     for x in network_inputs(domain.x, task.preprocess, torch.device("cpu")):

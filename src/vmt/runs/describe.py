@@ -99,8 +99,7 @@ def how_auto_went(spec: RunSpec, task: Task, summary: dict[str, Any], folder: Pa
         about = choice["candidates"][name]
         accuracy = about["target_accuracy"]
         known = "" if accuracy is None else f", {accuracy:.2%} on {measured_on(spec, task)}"
-        score = "no score" if about["score"] is None else f"score {about['score']:.3f}"
-        lines.append(f"  {name:<12} {score}, neighbours {about['neighbours']:.2f}{known}, {about['seconds']:.0f} s")
+        lines.append(f"  {name:<12} neighbours {about['neighbours']:.2f}{known}, {about['seconds']:.0f} s")
     lines.append(choice["text"])
     lines += [f"Warning: {sentence}" for sentence in summary["warnings"]]
     quoted = shlex.quote(str(folder))

@@ -2,8 +2,9 @@
 
 A validator ranks adapted models, but it cannot say whether adapting was right at all: a network that was trained on
 the target is certain and clustered there, also where it is wrong. So a guard compares each candidate with the
-*reference*, a model that was trained on the source alone, in the reference's own features. They were not trained on the
-target, so no candidate could make them agree with itself.
+*reference*, a model that was trained on the source alone, by how well their classes fit neighbourhoods of target
+samples: in the reference's own features, or among the samples themselves. Neither was trained on the target, so no
+candidate could make them agree with itself.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from vmt.validators.refinement import refined_scores
 from vmt.validators.registry import DEFAULT, check_name
 
 REFERENCE = "source_only"
+NEIGHBOURS = "neighbours"
+"""Ranks the credible candidates by the fit to neighbourhoods, too, in place of a validator."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ def choose(
     refines: Mapping[str, str] | None = None,
     shares: Tensor | None = None,
     by: str = DEFAULT,
+    space: Tensor | None = None,
+    margin: float = 0.0,
 ) -> Choice:
     """Choose a candidate if it is credibly better than the reference, and otherwise the reference.
 
@@ -65,17 +70,20 @@ def choose(
     is one; a class that is absent by it may be missing from the predictions. ``refines`` names, for each candidate that
     ends with DIRT-T, the candidate that it began from.
 
-    A candidate is credible if it has no alarm and its classes agree better with the neighbourhoods in the reference's
-    features than the reference's own classes do. Credible candidates are ranked by the validator ``by``.
+    A candidate is credible if it has no alarm and its classes agree better with the neighbourhoods of target samples
+    than the reference's own classes do, by more than ``margin``. The neighbourhoods are those in ``space`` (N, …), such
+    as the samples themselves, or in the reference's features. Credible candidates are ranked by the validator ``by``,
+    or with ``by="neighbours"`` by this agreement.
     """
-    check_name(by)
+    if by != NEIGHBOURS:
+        check_name(by)
     if reference not in candidates:
         raise InputError(f"there is no candidate {reference!r}: choose the reference from {', '.join(candidates)}.")
     refines = refines or {}
     for after, before in refines.items():
         if before not in candidates:
             raise InputError(f"{after} refines {before!r}, which is not a candidate: add its outputs.")
-    space = _part(candidates, reference, "target_features")
+    space = _part(candidates, reference, "target_features") if space is None else space
     for name in candidates:
         if len(_part(candidates, name, "target")) != len(space):
             raise InputError(f"{name} has outputs for other target samples than {reference}: give the same to all.")
@@ -84,7 +92,7 @@ def choose(
     findings: dict[str, Finding] = {}
     for name in candidates:
         known = refined_scores(raw[refines[name]], raw[name]) if name in refines else raw[name]
-        score = known.get(by)
+        score = agreed[name] if by == NEIGHBOURS else known.get(by)
         alarm = collapse_alarm(_part(candidates, name, "target"), prior if shares is None else shares)
         doubt = None
         if name != reference:
@@ -92,9 +100,10 @@ def choose(
                 doubt = f"it has no score by {by}"
             elif alarm is not None:
                 doubt = f"it may have collapsed ({alarm})"
-            elif not agreed[name] > agreed[reference]:
+            elif not agreed[name] > agreed[reference] + margin:
+                clearly = "not clearly" if margin else "no"
                 doubt = (
-                    f"its classes fit the neighbourhoods of the target no better than those of {reference} "
+                    f"its classes fit the neighbourhoods of the target {clearly} better than those of {reference} "
                     f"({agreed[name]:.2f} against {agreed[reference]:.2f})"
                 )
         findings[name] = Finding(score, agreed[name], alarm, known, doubt)
@@ -129,8 +138,11 @@ def _reason(chosen: str, credible: list[str], findings: Mapping[str, Finding], r
     )
     if len(credible) > 1:
         second = findings[credible[1]]
-        text += f"its {by} is the highest of {len(credible)} credible candidates ({mine.score:.3f}; "
-        text += f"{credible[1]} has {second.score:.3f})."
+        if by == NEIGHBOURS:
+            text += f"better than those of {len(credible) - 1} other candidates ({credible[1]}: {second.score:.2f})."
+        else:
+            text += f"its {by} is the highest of {len(credible)} credible candidates ({mine.score:.3f}; "
+            text += f"{credible[1]} has {second.score:.3f})."
     else:
         text += "no other candidate is credible."
     return text + (f" Not credible: {'; '.join(rejected)}." if rejected else "")
