@@ -67,7 +67,7 @@ def adapt(
         on the command line; pass ``settings`` to change some of them. A value such as
         ``vmt.methods.vmt(lambda_t=0.06)`` is also accepted, and its settings are not changed. For a method that trains
         on target labels, pass ``target=(x, y)``. ``"auto"`` trains several methods and chooses one of them without
-        target labels (:mod:`vmt.runs.auto`); ``about["choice"]`` says why.
+        target labels (docs/auto.md); ``about["choice"]`` says why.
     target_test
         Labelled target samples, if there are any, to measure the accuracy on; never trained on.
     target_labels, target_label_weight
@@ -95,7 +95,7 @@ def adapt(
         The time for all candidates of ``method="auto"``; by default each gets its usual length.
     match_shares
         Whether to draw the source in the class shares of the target, if these are estimated to be very different
-        (:mod:`vmt.evaluate.matching`). None does so for methods that align the domains and are given by name.
+       . None does so for methods that align the domains and are given by name.
     seed, device
         The seed of initial weights and draws, and where to train: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     out, resume

@@ -25,6 +25,14 @@ def adabn(network: Net, domain: Domain, preprocess: Preprocess) -> Net | None:
 
     The weights stay as they are, and no label is read. All samples pass through the network once, in large batches of
     random order, each normalised by its own statistics. Layers of this package and of torch are treated alike.
+
+    >>> import torch, vmt
+    >>> x, y = torch.randn(80, 4), torch.arange(80) % 2
+    >>> model = vmt.adapt((x, y), x, "source_only", iterations=2, progress=False)
+    >>> other = Domain(3 * x + 1, None, "other")
+    >>> normalised = adabn(model.network, other, model.preprocess)
+    >>> normalised is model.network
+    False
     """
     network = copy.deepcopy(network)
     norms = [layer for layer in network.modules() if has_running_statistics(layer)]
