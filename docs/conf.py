@@ -33,12 +33,13 @@ nitpick_ignore_regex = [
 
 # The notebook is stored with its outputs, and a test executes it: training does not belong in building pages.
 nb_execution_mode = "off"
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath", "smartquotes"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 
 html_math_renderer = "mathml"
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = f"vmt {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from sphinx import addnodes
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,8 @@ ALPHABETS = {"script": "SCRIPT", "double-struck": "DOUBLE-STRUCK"}
 
 
 # A letter with a short index, as the pages and docstrings write it.
-SYMBOL = re.compile(r"(?<![\w/.])([λξεLXxpzfdr])_([a-z]{1,2}|mix|div|mcc|disc|\d)(?![\w/.(]\w|\w)")
+SYMBOL = re.compile(r"(?<![\w/.])([λξεLXxpzfdr])_([a-z]{1,2}|mix|div|mcc|disc|\d)(?![/.]?\w)")
+MINUS = re.compile(r"(?<![\w.–-])-(?=\d)")
 LETTERS = {"λ": r"\lambda", "ξ": r"\xi", "ε": r"\epsilon", "L": r"\mathcal{L}"}
 VERBATIM = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.FixedTextElement)
 
@@ -34,6 +36,8 @@ def mathml(node: nodes.math | nodes.math_block, display: str) -> str:
     found = convert(latex, display=display)
     if "\\" in found:
         logger.warning("a command in the formula %r is not known", latex, location=node)
+    # Browsers set no space between the name of a function and its argument.
+    found = re.sub(r"(<mi>(?:ln|log)</mi>)(?=<m[in])", r'\1<mspace width="0.17em"></mspace>', found)
     return re.sub(r'<mi mathvariant="(script|double-struck)">(\w)</mi>', letter, found)
 
 
@@ -57,10 +61,13 @@ def block(translator: Any, node: nodes.math_block) -> None:
 
 
 def typeset_symbols(app: Any, tree: nodes.document) -> None:
-    """Make formulas of the symbols in running text."""
+    """Make formulas of the symbols in running text, and minus signs of the hyphens before numbers."""
     for text in list(tree.findall(nodes.Text)):
-        if SYMBOL.search(text) and not inside(text, VERBATIM):
-            text.parent.replace(text, list(with_formulas(str(text))))
+        if inside(text, (addnodes.download_reference,)):
+            # The long names of result files break between words.
+            text.parent.replace(text, nodes.Text(re.sub(r"(?<=[_=])", "\u200b", text)))
+        elif (SYMBOL.search(text) or MINUS.search(text)) and not inside(text, VERBATIM):
+            text.parent.replace(text, list(with_formulas(MINUS.sub("−", text))))
 
 
 def inside(node: nodes.Node, kinds: tuple[type[nodes.Node], ...]) -> bool:
