@@ -176,7 +176,7 @@ def row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 def invocation(action: argparse.Action) -> str:
     """How an argument is written. argparse's own text differs between versions of Python."""
     choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else None
-    value = str(action.metavar or choices or action.dest.upper())
+    value = str(action.metavar or choices or action.dest.upper()).replace("|", "\\|")  # a bar would end the cell
     many = {"+": f"{value}…", "*": f"[{value}…]", "?": f"[{value}]"}.get(str(action.nargs), value)
     if not action.option_strings:
         return f"`{many.lower() if action.metavar is None else many}`"

@@ -30,11 +30,11 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     "gradient-norms": (
         "Gradient norms in between samples",
         "The Frobenius norm of the gradient of the class probabilities with respect to the input at "
-        r"$\lambda x_i + (1 - \lambda) x_j$, for 1,000 random pairs of the SVHN test set: mean, median and middle half. The paper does not say which "
-        "norm it uses for a classifier with ten outputs, nor whether its runs have instance norm; this norm is our "
-        "choice, and these runs have instance norm, VMT with a warm-up. In the paper the norms of VMT are much smaller "
-        "than those of VADA. Here that is so at the samples and near them, and in the middle they are alike. A few "
-        "pairs dominate the mean.",
+        r"$\lambda x_i + (1 - \lambda) x_j$, for 1,000 random pairs of the SVHN test set: mean, median and middle "
+        "half. The paper does not say which norm it uses for a classifier with ten outputs, nor whether its runs have "
+        "instance norm; this norm is our choice, and these runs have instance norm, VMT with a warm-up. In the paper "
+        "the norms of VMT are much smaller than those of VADA. Here that is so at the samples and near them, and in "
+        "the middle they are alike. A few pairs dominate the mean.",
         "gradient-norms --data DATA --samples 1000",
     ),
     "gradient-norms-no-instance-norm": (
