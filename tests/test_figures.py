@@ -26,6 +26,9 @@ def test_every_colour_of_a_drawing_has_one_for_the_dark(tmp_path: Path) -> None:
     assert {PAPER, INK, COLOURS[1]} <= used <= IN_THE_DARK.keys()
     assert "prefers-color-scheme: dark" in style
     assert all(IN_THE_DARK[colour] in style for colour in used)
+    texts = re.findall(r'<g id="text_\d+">\s*<!--.*?-->\s*<g ([^>]*)>', drawing, re.DOTALL)
+    assert len(texts) > 10
+    assert all("fill: #" in text for text in texts)
 
 
 @pytest.mark.parametrize("count", [3, 200])
@@ -38,4 +41,7 @@ def test_markers_change_their_colour_however_many_there_are(count: int) -> None:
     assert svg.count("<use") >= count
     assert len(svg) < 30_000 + 60 * count
     dark = svg.partition("prefers-color-scheme: dark")[2].partition("</style>")[0]
-    assert IN_THE_DARK[COLOURS[2]] in dark
+    marker = re.findall(r'<use xlink:href="#m\d+" x="[^"]*" y="[^"]*" (style|class)="([^"]*)"/>', svg)[-1]
+    selector = f".{marker[1]}" if marker[0] == "class" else f'[style*="fill: {COLOURS[2]}"]'
+    assert marker[0] == ("class" if count > 50 else "style")
+    assert re.search(re.escape(selector) + r"\{fill:" + IN_THE_DARK[COLOURS[2]], dark)
