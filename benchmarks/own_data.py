@@ -45,7 +45,6 @@ from own_data_tasks import CHOOSING, REPORTING, REVISION, TASKS, Array, Problem,
 import vmt
 from vmt.api import split_settings
 from vmt.errors import InputError, perhaps
-from vmt.methods.settings import DEFAULT_METHOD, METHODS
 from vmt.runs.folder import commit
 
 ROOT = Path(__file__).parent.parent
@@ -197,9 +196,7 @@ def contenders(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[s
         names = ", ".join(name for name in absent if absent[name] == packages)
         print(f"Without {packages}, these are left out: {names}.", file=sys.stderr)
     found: dict[str, Mapping[str, Any] | None] = {name: None for name in PEERS if name not in absent}
-    for name in OURS:
-        if name in (*METHODS, DEFAULT_METHOD):
-            found[name] = {"method": name}
+    found |= {name: {"method": name} for name in OURS}
     return found | {name: check_variant(name, arguments) for name, arguments in variants.items()}
 
 
