@@ -95,16 +95,16 @@ def test_a_full_disk_is_one_error_message_and_the_run_can_be_resumed(unbroken: P
 def test_a_new_checkpoint_replaces_damaged_ones_and_leftovers_of_kills(tmp_path: Path) -> None:
     """There are three checkpoints if a kill came before the oldest was removed."""
     for step in (10, 20, 30):
-        save_checkpoint(tmp_path / "later", {}, {"step": step}, step)
+        save_checkpoint(tmp_path / "later", {}, {"seconds": float(step)}, step)
         shutil.copytree(tmp_path / "later" / f"step-{step:09d}", tmp_path / "run" / f"step-{step:09d}")
     for step in (20, 30):
         (tmp_path / "run" / f"step-{step:09d}" / "manifest.json").write_text("{")
     shutil.copytree(tmp_path / "run" / "step-000000010", tmp_path / "run" / ".step-000000020.1")
-    save_checkpoint(tmp_path / "run", {}, {"step": 15}, 15)
+    save_checkpoint(tmp_path / "run", {}, {"seconds": 15.0}, 15)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-000000010", "step-000000015"]
     found = load_latest(tmp_path / "run")
     assert found is not None
-    assert found[1] == {"step": 15}
+    assert found[1] == {"seconds": 15.0}
 
 
 def test_damaged_lines_of_a_log_are_left_out(unbroken: Path, tmp_path: Path) -> None:

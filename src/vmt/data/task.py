@@ -28,6 +28,7 @@ from vmt.data.preprocess import (
     standardise,
     value_range,
 )
+from vmt.device import default_torch_settings
 from vmt.errors import InputError
 
 HELD_OUT_FRACTION = 0.1
@@ -329,6 +330,7 @@ def check_digits(source: Any, target: Any, features: Sequence[str] = ()) -> None
         )
 
 
+@default_torch_settings()
 def near_constant_features(task: Task) -> list[str]:
     """The features that vary in the target and hardly in the source, so that nothing can be learned about them.
 

@@ -16,11 +16,11 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
 from vmt.data.domains import Domain
 from vmt.data.task import Task
+from vmt.device import default_torch_settings
 from vmt.evaluate.accuracy import network_inputs
 from vmt.evaluate.probe import source_shares, subsample
 from vmt.validators.class_shares import ClassShares
@@ -41,8 +41,11 @@ FEWEST = 3
 """The source keeps this many samples of a class, even if the target seems to have none."""
 
 
+@default_torch_settings()
 def estimated_shares(task: Task) -> ClassShares | None:
     """The class shares of a task's target by its samples; None if a simple model cannot tell the source's classes."""
+    from sklearn.linear_model import LogisticRegression  # only here: importing it takes a while
+
     prior = source_shares(task).double().numpy()
     source, target = subsample(task.source, SAMPLES), subsample(task.target.without_labels(), SAMPLES)
     assert source.y is not None
@@ -64,6 +67,7 @@ def estimated_shares(task: Task) -> ClassShares | None:
     return ClassShares(tuple(prior.tolist()), tuple(shares.tolist()), float(chance))
 
 
+@default_torch_settings()
 def drawn_in_shares(source: Domain, shares: tuple[float, ...]) -> Domain:
     """As many samples of a labelled domain, in these shares of the classes; samples are repeated or left out.
 
