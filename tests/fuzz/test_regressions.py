@@ -413,6 +413,8 @@ LINES = {
     "deep JSON": b"[" * DEEP,
     "a step that is text": b'{"step": "9", "phase": "vmt"}',
     "no phase": b'{"step": 9}',
+    "a number beyond all": b'{"step": 9, "phase": "vmt", "L_y": 1e999}',
+    "not a number": b'{"step": 9, "phase": "vmt", "L_y": NaN}',
     "scores that are a list": b'{"step": 9, "phase": "vmt", "target": {}, "source": null, "validators": []}',
     "shares that are a number": json.dumps(
         {"step": 9, "phase": "vmt", "source": None}

@@ -1,6 +1,7 @@
 """The log of a run: one JSON object per line, with every loss and every evaluation; optionally also for TensorBoard."""
 
 import json
+import math
 import os
 import socket
 import time
@@ -70,10 +71,18 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     for line in lines:
         with suppress(ValueError, RecursionError):
-            record = json.loads(line)
+            record = json.loads(line, parse_float=finite, parse_constant=finite)
             if is_record(record):
                 records.append(record)
     return records
+
+
+def finite(text: str) -> float:
+    """The number that a text stands for; a ValueError if it is infinite or not a number, which no log has."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def is_record(values: Any) -> bool:
