@@ -21,11 +21,12 @@ class InputError(ValueError):
     """Bad input from the user: a file, an argument or a value.
 
     The message is one sentence that names the offender and the remedy. The command line prints it alone, without
-    a traceback, and exits with code 2. Python prints it with the traceback, so control characters are escaped here.
+    a traceback, and exits with code 2. Python prints it with the traceback, so control characters and line breaks are
+    escaped here.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        super().__init__(printable(message).replace("\n", "\\n"))  # a name may contain one
 
 
 @contextmanager

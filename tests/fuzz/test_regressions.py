@@ -490,3 +490,11 @@ def test_the_boundary_does_not_stop_an_interruption(kind: type[BaseException]) -
 def test_a_gzipped_table_is_read_in_the_end(tmp_path: Path) -> None:
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(table()))
     assert read_own(tmp_path / "t.csv.gz").classes == ("ant", "bee", "ä")
+
+
+def test_a_line_break_in_a_name_does_not_break_the_sentence(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text('path,label\n"no\nsuch\npicture.png",a\n')
+    with pytest.raises(InputError) as raised:
+        read_own(tmp_path / "list.csv")
+    assert "\n" not in str(raised.value)
+    assert "picture.png" in str(raised.value)
