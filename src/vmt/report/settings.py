@@ -39,7 +39,7 @@ def as_rows(values: Mapping[str, Any]) -> list[list[str]]:
 def differences(runs: Sequence[RunRecord]) -> tuple[list[str], list[list[str]]]:
     """The settings in which the runs differ: their names, and a row of values for each run.
 
-    A setting that one method has and another lacks is no difference: the column of methods says it.
+    A setting that one method has and another lacks does not count: the column of methods tells it.
     """
     settings = [compared(run) for run in runs]
     # The run with the most settings decides their order: those of the method come first, as in its recipe.
