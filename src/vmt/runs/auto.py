@@ -24,6 +24,7 @@ from vmt.evaluate.matching import sample_rows
 from vmt.evaluate.probe import make_probe
 from vmt.methods.settings import AUTO
 from vmt.model import Model, load
+from vmt.nets.factory import OWN_MODULE
 from vmt.progress import Progress
 from vmt.runs.folder import (
     MODEL,
@@ -193,7 +194,8 @@ def _planned(portfolio: Portfolio, folder: Path | None, resume: bool) -> dict[st
     plan = within_budget(portfolio)
     if folder is not None:
         settings = {"minutes": portfolio.minutes, "iterations": plan}
-        net = portfolio.net if isinstance(portfolio.net, str) else own_recipe(portfolio.task).net
+        # Without a network of the user's, each candidate has its own, so no single name can be recorded.
+        net = AUTO if portfolio.net is None else portfolio.net if isinstance(portfolio.net, str) else OWN_MODULE
         recipe = Recipe(AUTO, settings, net=net, net_options=portfolio.net_options or {}, config=portfolio.config)
         record = {
             **RunSpec(portfolio.data, recipe).to_dict(),
