@@ -28,14 +28,14 @@ def record(folder: Path) -> dict[str, Any]:
 
 def test_one_setting_is_changed_and_the_rest_kept(tmp_path: Path) -> None:
     vmt.adapt((X, Y), X, iterations=4, out=tmp_path / "chosen", **SHORT)
-    asked = {"lambda_t": 0.1, "dirt_t": True, "dirt_t_iterations": 3, "beta": 0.5}
+    asked = {"lambda_t": 0.2, "dirt_t": True, "dirt_t_iterations": 3, "beta": 0.5}
     vmt.adapt((X, Y), X, iterations=4, out=tmp_path / "asked", **asked, **SHORT)
     chosen, other = record(tmp_path / "chosen"), record(tmp_path / "asked")
     assert other["method"] == "vmt+dirt_t"
     assert other["iterations"] == {"vmt": 4, "dirt_t": 3}
     assert other["events"]["dirt_t"] == [1]
     assert other["weights"]["dirt_t/classifier/teacher"] == "0.5"
-    assert other["weights"]["dirt_t/classifier/L_c(target)"] == "0.1"
+    assert other["weights"]["dirt_t/classifier/L_c(target)"] == "0.2"
     of_vmt = {name: weight for name, weight in other["weights"].items() if name.startswith("vmt/")}
     differing = {name for name, weight in of_vmt.items() if weight != chosen["weights"][name]}
     assert differing == {f"vmt/classifier/{term}(target)" for term in ("L_m", "L_v", "L_c")}
@@ -51,8 +51,9 @@ def test_the_estimator_trains_the_same_model_with_the_same_settings(tmp_path: Pa
     method = with_settings(
         own_recipe(task, dirt_t=True, iterations=20), {**asked, "beta": 0.3, "dirt_t_iterations": 30}
     )
-    network = train(task, method.build(), NetSpec("mlp", (4,), 3).build, Config(seed=seed, batch_size=16)).network
-    expected = Model(network, NetSpec("mlp", (4,), 3), task.preprocess, task.classes).predict_proba(X)
+    net = NetSpec("mlp", (4,), 3, method.net_options)
+    network = train(task, method.build(), net.build, Config(seed=seed, batch_size=16)).network
+    expected = Model(network, net, task.preprocess, task.classes).predict_proba(X)
     assert np.array_equal(estimator.predict_proba(X), expected)
 
 

@@ -200,9 +200,10 @@ def test_agreement_is_the_l1_distance_of_predictions() -> None:
 
 
 def test_diversity_is_the_clipped_squared_distance_of_mean_features() -> None:
+    """A channel of a map is one feature, so its mean is over samples and positions."""
     random = np.random.default_rng(0)
     a, b = random.standard_normal((2, 5, 3, 2, 2))
-    distance = np.square((a - b).reshape(5, -1).mean(0)).sum()
+    distance = np.square((a - b).mean((0, 2, 3))).sum()
     near, far = torch.tensor(a, requires_grad=True), torch.tensor(b)
     assert float(losses.diversity(near, far).detach()) == pytest.approx(-distance, abs=1e-6)
     clipped = losses.diversity(near, far, ceiling=distance / 2)

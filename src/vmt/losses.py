@@ -249,14 +249,17 @@ def agreement(first: Tensor, second: Tensor) -> Tensor:
 def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
     r"""Co-DA's :math:`-\mathcal D_g`: :math:`-\min(\nu, \|\overline{g_1(x) - g_2(x)}\|_2^2)` of a whole batch.
 
-    It pushes two encoders apart until the squared distance of their mean features reaches the ceiling ν.
+    It pushes two encoders apart until the squared distance of their mean features reaches the ceiling ν. The mean of a
+    feature map (N, C, H, W) is over samples and positions, so that a channel is one feature. Otherwise the noise and
+    the dropout of 4,096 features alone would be above every ceiling that is known, and the gradient would be zero.
 
     first (N, …), second (N, …), features of the same samples → (1,).
 
     >>> diversity(torch.ones(4, 3), torch.zeros(4, 3))
     tensor([-3.])
     """
-    distance = (at_least_float32(first) - at_least_float32(second)).flatten(1).mean(0).square().sum()
+    difference = at_least_float32(first) - at_least_float32(second)
+    distance = difference.mean([i for i in range(difference.dim()) if i != 1]).square().sum()
     return -distance.clamp_max(ceiling)[None]
 
 
@@ -328,3 +331,78 @@ def maximum_mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
     s, t = at_least_float32(source).flatten(1), at_least_float32(target).flatten(1)
     value = kernel(s, s).mean() + kernel(t, t).mean() - 2 * kernel(s, t).mean()
     return value.clamp_min(1e-4)[None]
+
+
+# Systems of other papers ---------------------------------------------------------------------------------------------
+
+
+def masked_consistency(student: Tensor, teacher: Tensor, threshold: float = 0.0) -> Tensor:
+    r"""The Π-model's consistency: :math:`[\max_k q_k > \theta] \; \tfrac1K \sum_k (p_k - q_k)^2`, with q held constant.
+
+    p and q are the predictions for two augmentations of a sample. Samples whose q is not confident give 0, and count in
+    the mean.
+
+    student (N, K), teacher (N, K), both logits → (N,).
+
+    >>> masked_consistency(torch.zeros(1, 2), torch.tensor([[9.0, 0.0]]), threshold=0.9)
+    tensor([0.2499])
+    >>> masked_consistency(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), threshold=0.9)
+    tensor([0.])
+    """
+    p, q = at_least_float32(student).softmax(-1), at_least_float32(teacher.detach()).softmax(-1)
+    return (q.amax(-1) > threshold).float() * (p - q).square().mean(-1)
+
+
+def class_balance(student: Tensor, teacher: Tensor, threshold: float = 0.0) -> Tensor:
+    r"""The Π-model's class balance: :math:`K\,\overline{m} \cdot \tfrac1K \sum_k \mathrm{BCE}(\bar p_k, \tfrac1K)`.
+
+    :math:`\bar p` is the mean prediction for a batch, and :math:`\overline m` the share of confident samples in it.
+
+    student (N, K), teacher (N, K), both logits → (1,).
+
+    >>> class_balance(torch.zeros(4, 2), torch.zeros(4, 2))
+    tensor([1.3863])
+    """
+    p, q = at_least_float32(student).softmax(-1), at_least_float32(teacher.detach()).softmax(-1)
+    mean, even = p.mean(0).clamp(1e-7, 1 - 1e-7), 1 / p.shape[-1]
+    entropy = -(even * mean.log() + (1 - even) * (1 - mean).log()).sum()
+    return (entropy * (q.amax(-1) > threshold).float().mean())[None]
+
+
+def squared_error(reconstruction: Tensor, x: Tensor) -> Tensor:
+    r"""DRCN's reconstruction: the mean of :math:`(\hat x - x)^2` over the values of each sample.
+
+    reconstruction (N, …), x (N, …) → (N,).
+    """
+    return (at_least_float32(reconstruction) - at_least_float32(x)).flatten(1).square().mean(1)
+
+
+def scale_invariant_error(reconstruction: Tensor, x: Tensor) -> Tensor:
+    r"""DSN's reconstruction: :math:`\overline{e^2} - \bar e^2` of the errors e of each sample; a shift costs nothing.
+
+    reconstruction (N, …), x (N, …) → (N,).
+
+    >>> scale_invariant_error(torch.ones(2, 3), torch.zeros(2, 3))
+    tensor([0., 0.])
+    """
+    error = (at_least_float32(reconstruction) - at_least_float32(x)).flatten(1)
+    return error.square().mean(1) - error.mean(1).square()
+
+
+def orthogonality(private: Tensor, shared: Tensor) -> Tensor:
+    r"""DSN's difference: the mean of the squares of :math:`P^\top S`, which is small if two codes share no direction.
+
+    Each code is centred over the batch, and its rows have length 1.
+
+    private (N, F), shared (N, F) → (1,).
+
+    >>> private, shared = torch.eye(2)[[0, 0, 1, 1]], torch.eye(2)[[0, 1, 0, 1]]
+    >>> bool(orthogonality(private, shared) < 1e-6)
+    True
+    """
+
+    def centred(code: Tensor) -> Tensor:
+        flat = at_least_float32(code).flatten(1)
+        return unit(flat - flat.mean(0))
+
+    return (centred(private).T @ centred(shared)).square().mean()[None]

@@ -140,10 +140,17 @@ def shown(settings: dict[str, Any]) -> str:
     return ", ".join(f"{name}={described(value)}" for name, value in settings.items())
 
 
+# Fields that the nouns did not have then. Their defaults change nothing.
+ADDED = ("backbone_rate", "clip_norm", "augment")
+
+
 def described(value: Any, *, without: tuple[str, ...] = ()) -> str:
     """A text that says everything about a value, and nothing about where it is defined."""
     if is_dataclass(value):
-        names = [field.name for field in fields(value) if field.name not in without]
+        left_out = {
+            each.name for each in fields(value) if each.name in ADDED and getattr(value, each.name) == each.default
+        }
+        names = [field.name for field in fields(value) if field.name not in (*without, *left_out)]
         return f"{type(value).__qualname__}({', '.join(f'{name}={described(getattr(value, name))}' for name in names)})"
     if isinstance(value, tuple):
         return f"({', '.join(map(described, value))})"

@@ -9,11 +9,12 @@ from torch import Tensor
 from tests.restated import Restated, rows
 from tests.small import blobs, build, context, recorded
 from vmt import methods
-from vmt.data import Task, domain, make_task
+from vmt.data import Domain, Task, domain, make_task
 from vmt.losses import BANDWIDTHS
 from vmt.methods.nouns import Adam
-from vmt.nets import mlp
+from vmt.nets import cnn, mlp
 from vmt.runs.recipes import paper
+from vmt.step.draws import SeededDraws
 from vmt.step.iteration import step
 from vmt.step.state import build_state
 from vmt.train import Config, train
@@ -54,6 +55,24 @@ def test_a_step_of_co_da_written_out_plainly() -> None:
     torch.testing.assert_close(found["classifier/agreement"], agreement.detach())
     torch.testing.assert_close(found["classifier/diversity"], -distance.detach())
     torch.testing.assert_close(found["classifier/gradient norm"], norm)
+
+
+def test_diversity_pushes_the_encoders_of_images_apart() -> None:
+    """The noise and dropout of a feature map must not put the distance above the ceiling, where nothing pushes."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(32, 3, 8, 8, generator=random)
+    streams = {name: Domain(x, torch.arange(32) % 3, name) for name in ("source", "target")}
+    distances = []
+    for weight in (0.0, 1.0):
+        method = methods.co_da(0.0, 0.0, 0.0, lambda_div=weight, optimiser=Adam(lr=1e-2))
+        state = build_state(method, lambda: cnn((3, 8, 8), 3, (8, 8, 8)), (3, 8, 8), 0, torch.device("cpu"))
+        with torch.random.fork_rng():
+            torch.manual_seed(0)  # for dropout and noise
+            for _ in range(40):
+                found = step(method.phases[0], state, context(streams, SeededDraws(0, state.step)))
+        distances.append(-float(found["classifier/diversity"]))
+    assert distances[0] < 5, "far below the ceiling of 10"
+    assert distances[1] > 2 * distances[0]
 
 
 def test_co_da_pushes_no_further_than_its_ceiling() -> None:

@@ -12,10 +12,12 @@ from tests.paper_runs import write_runs
 from vmt.cli.main import main
 from vmt.model import load
 from vmt.paper.figures import (
+    NORMS,
     SYSTEMS_OVER_TIME,
     System,
     curve_of,
     gradient_norm,
+    mean_over_seeds,
     norms_in_between,
     norms_of_network,
     systems_of_tsne,
@@ -150,7 +152,7 @@ def test_gradient_norms_are_computed_in_evaluation_mode(folder: Path) -> None:
 
 
 def test_systems_have_the_model_of_their_phase() -> None:
-    before, after = systems_of_tsne(instance_norm=False)[2:]
+    before, after = systems_of_tsne(instance_norm=False)[3:]
     assert before.model(Path("runs"), 1) == Path("runs/mnist-svhn_vmt_dirt_t_no-in_1/model_vmt.safetensors")
     assert after.model(Path("runs"), 1) == Path("runs/mnist-svhn_vmt_dirt_t_no-in_1/model.safetensors")
     assert isinstance(before, System)
@@ -187,3 +189,13 @@ def test_tsne_keeps_two_distant_clusters_apart() -> None:
     inside = torch.cdist(points[:20], points[:20]).max()
     between = torch.cdist(points[:20], points[20:]).min()
     assert between > inside
+
+
+def test_norms_are_averaged_over_the_seeds_that_have_a_model() -> None:
+    def norms(value: float) -> dict[str, object]:
+        return {"lambda": [0.0, 1.0], "pairs": 3, **{kind: [value, 2 * value] for kind in NORMS}}
+
+    found = mean_over_seeds({0: {"VADA": norms(1.0), "VMT": norms(5.0)}, 1: {"VADA": norms(3.0)}})
+    assert found["VADA"]["mean"] == [2.0, 4.0]
+    assert found["VADA"]["seeds"] == 2
+    assert found["VMT"]["upper_quartile"] == [5.0, 10.0]

@@ -221,6 +221,25 @@ def test_a_finished_run_without_checkpoints_is_not_started_again(filled: Filled,
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_samples_held_apart_for_choices_are_recorded(official_data: Path, tmp_path: Path) -> None:
+    """They are not trained on, and the result has the accuracy on them beside that on the test set."""
+    workspace = Workspace(str(official_data), tmp_path / "results", tmp_path / "runs")
+    table = Table("small", "A small table", (cell("Source-Only", "source_only"),)).choosing_on(5)
+    (job,) = queue = jobs_for(table.cells)
+    assert fill(queue, workspace).done == 1
+    result = result_of(workspace, job)
+    assert job.run == "mnist-svhn_source_only_in_iterations=3_choose_on=5_0"
+    assert "--choose-on 5" in result["command"]
+    assert result["choose_on"] == 5
+    assert set(result["choice_accuracy"]) == {"source_only"}
+    assert len(result["curve"][-1]) == len(result["curve_columns"])
+    spec = read_run(workspace.runs / job.run)
+    task, whole = load_data(spec.data), load_data(replace(spec.data, choose_on=None))
+    assert task.target_choice is not None
+    assert (len(task.target), len(task.target_choice)) == (len(whole.target) - 5, 5)
+    assert "| held apart |" in markdown(table, workspace.results)
+
+
 def test_a_table_shows_means_spread_and_what_is_missing(filled: Filled) -> None:
     table = Table(
         "small", "A small table", (cell("Source-Only", "source_only", 3), refined("vmt"), cell("DANN", "dann"))
@@ -235,7 +254,7 @@ def test_a_table_shows_means_spread_and_what_is_missing(filled: Filled) -> None:
     shown = markdown(table, filled.results)
     assert "| Source-Only | mnist-svhn | 40.9 |" in shown
     assert "| 2 of 3 |" in shown
-    assert "| DANN | mnist-svhn | 40.9 | – | 0 of 1 | 0 |" in shown
+    assert "| DANN | mnist-svhn | 40.9 | not run yet | 0 of 1 |  |" in shown
 
 
 def test_the_commands_show_and_list(filled: Filled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,8 +290,8 @@ def test_pages_show_every_run_and_what_was_not_run(filled: Filled, tmp_path: Pat
     half = {**result, "finished": False, "accuracy": {"vmt": 0.8}, "curve": [[3, 0.8, 0.9, 1.0], [5, 0.7, 0.9, 2.0]]}
     result_path(tmp_path / "results", name).write_text(json.dumps(half))
     assert main(arguments) == 0
-    assert "vmt 80.0, not finished: 70.0 after 5 iterations" in (out / "ten-runs.md").read_text()
-    assert "| VMT@40K, no IN | mnist-svhn | 51.9 ± 5.7 | not run yet | 10 |  |" in text
+    assert "vmt 80.0, partial: 70.0 after 5 iterations" in (out / "ten-runs.md").read_text()
+    assert "| VMT@40K, no IN | mnist-svhn | 51.9 ± 5.7 | not run yet | 0 of 10 |  |" in text
     assert main([*arguments, "--check"]) == 0
     result_path(tmp_path / "results", name).unlink()
     assert main([*arguments, "--check"]) == 2

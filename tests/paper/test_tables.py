@@ -14,7 +14,7 @@ from vmt.paper import numbers
 from vmt.paper.experiment import Experiment, Job, Table, jobs_for
 from vmt.paper.pages import markdown, pages, rows_of
 from vmt.paper.results import result_path
-from vmt.paper.tables import TABLES, find_table
+from vmt.paper.tables import SOURCE_ROW, TABLES, cell_of, find_table
 from vmt.runs.recipes import PAPER, paper
 
 
@@ -24,7 +24,7 @@ def test_every_run_of_a_table_is_a_method(table: Table) -> None:
         method = job.experiment.recipe(job.seed).build()
         assert tuple(phase.name for phase in method.phases) == job.experiment.phases
         asked = job.experiment.changes
-        lengths = [asked.get("iterations", 40_000), asked.get("dirt_t_iterations", 160_000)]
+        lengths = [asked.get("iterations", method.phases[0].iterations), asked.get("dirt_t_iterations", 160_000)]
         assert [phase.iterations for phase in method.phases] == lengths[: len(method.phases)]
 
 
@@ -75,9 +75,40 @@ def test_the_terms_have_the_weights_of_the_appendix(
     assert recipe.net_options == {"instance_norm": instance_norm}
 
 
+def test_vada_has_the_weights_of_its_own_grid() -> None:
+    """λ_t is 0.01 or 0.1 and β 0.01, whatever VMT has."""
+    for task, norm in PAPER:
+        recipe = paper(task, "vada", norm, dirt_t=True)
+        assert recipe.dirt_t is not None
+        assert recipe.settings["lambda_t"] in (0.01, 0.1)
+        assert recipe.dirt_t["beta"] == 0.01
+        assert recipe.dirt_t["lambda_t"] == recipe.settings["lambda_t"]
+    assert paper("syn-svhn", "co_da").settings["lambda_t"] == 0.1
+
+
+def test_mixup_on_mnistm_may_have_another_weight_before_dirt_t() -> None:
+    cell = cell_of("evaluation", "VMT + DIRT-T, L_m(target) 0.01 before DIRT-T", "mnist-mnistm")
+    assert cell.experiment is not None
+    first, second = cell.experiment.recipe(0).build().phases
+    weights = [
+        term.weight for phase in (first, second) for term in phase.updates[-1].terms if "L_m(target" in term.name
+    ]
+    assert weights == [0.01, 0.001]
+
+
+def test_table_1_has_every_number_of_the_paper() -> None:
+    tables = [TABLES[name].cells for name in ("evaluation", "evaluation-no-in", "other-systems")]
+    assert [sum(not cell.is_own for cell in cells) for cells in tables] == [39, 39, 27]
+    assert sum(not cell.is_own for cell in TABLES["vat-versus-vmt"].cells) == 24
+    assert {
+        cell.experiment.name for cell in TABLES["evaluation"].cells if cell.row == "Source-Only" and cell.experiment
+    } == {f"{task}_source_only_in_statistics=target" for task in numbers.TASKS}
+
+
 def test_the_variants_differ_by_their_terms() -> None:
     def terms(row: str) -> dict[str, object]:
         cell = next(cell for cell in TABLES["vat-versus-vmt"].cells if cell.row == row)
+        assert cell.experiment is not None
         update = cell.experiment.recipe(0).build().phases[0].updates[-1]
         return {term.name: term.weight for term in update.terms if term.weight != 0}
 
@@ -91,7 +122,7 @@ def test_the_variants_differ_by_their_terms() -> None:
 def test_the_table_of_priorities_starts_with_vmt_and_warm_up() -> None:
     queue = jobs_for(TABLES["priority"].cells)
     warm = Experiment("mnist-svhn", dirt_t=True, changes={"warm_up": 0.125})
-    assert queue[:6] == [Job(warm, seed, phase) for phase in ("vmt", "dirt_t") for seed in (0, 1, 2)]
+    assert queue[:20] == [Job(warm, seed, phase) for phase in ("vmt", "dirt_t") for seed in range(10)]
     assert len({(job.run, job.phase) for job in queue}) == len(queue)
     assert {(s.run, s.phase) for s in queue} <= {(s.run, s.phase) for s in jobs_for(find_table("all").cells)}
 
@@ -108,9 +139,61 @@ def test_jobs_come_once_and_in_the_order_of_the_cells() -> None:
         jobs_for(cells, only="nothing")
 
 
+def write(folder: Path, experiment: Experiment, seed: int, accuracy: dict[str, float], **others: Any) -> None:
+    """A result file with these accuracies at the ends of phases."""
+    record = {"accuracy": accuracy, "seed": seed, "collapsed": None, "finished": True, "seconds": 1.0, **others}
+    result_path(folder, f"{experiment.name}_{seed}").write_text(json.dumps(record))
+
+
+def test_a_longer_run_answers_the_rows_that_it_passes(tmp_path: Path) -> None:
+    row = cell_of("ten-runs", "VMT@40K, no IN")
+    assert row.experiment is not None
+    curve = [[40_000, 0.5, 0.99, 60.0], [160_000, 0.6, 0.99, 240.0]]
+    write(tmp_path, row.passing[0][0], 3, {"vmt": 0.6}, curve=curve, phase_iterations={"vmt": 160_000})
+    write(tmp_path, row.experiment, 1, {"vmt": 0.4})
+    (shown,) = rows_of(Table("t", "t", (row,)), tmp_path)
+    assert (shown["values"], shown["seeds"]) == ([40.0, 50.0], [1, 3])
+
+
+def test_a_row_of_the_source_has_the_accuracy_on_the_source(tmp_path: Path) -> None:
+    row = next(cell for cell in TABLES["lambda-t"].cells if cell.domain == "source")
+    assert row.experiment is not None
+    lengths = {"vmt": 40_000, "dirt_t": 160_000}
+    curve = [[40_000, 0.5, 0.97, 60.0]]
+    write(tmp_path, row.experiment, 0, {"vmt": 0.5}, curve=curve, phase_iterations=lengths)
+    (shown,) = rows_of(Table("t", "t", (row,)), tmp_path)
+    assert (shown["ours"], shown["paper"]) == (97.0, 88.9)
+
+
+def test_a_run_that_has_not_ended_is_shown_as_partial_and_not_counted(tmp_path: Path) -> None:
+    row = cell_of("ten-runs", "VMT + DIRT-T@160K")
+    assert row.experiment is not None
+    curve = [[40_000, 0.8, 0.9, 1.0], [100_000, 0.95, 0.9, 2.0]]
+    lengths = {"vmt": 40_000, "dirt_t": 160_000}
+    write(tmp_path, row.experiment, 0, {"vmt": 0.8}, curve=curve, phase_iterations=lengths, finished=False)
+    (shown,) = rows_of(Table("t", "t", (row,)), tmp_path)
+    assert (shown["ours"], shown["runs"]) == (None, 0)
+    assert "95.0 after 60,000 of 160,000" in markdown(Table("t", "t", (row,)), tmp_path)
+
+
+@pytest.mark.parametrize(("value", "bold"), [(0.9506, True), (0.9504, False)])
+def test_a_number_is_bold_if_it_is_at_least_the_papers_on_the_same_data(
+    value: float, bold: bool, tmp_path: Path
+) -> None:
+    row = cell_of("ten-runs", "VMT + DIRT-T@160K")
+    assert row.experiment is not None
+    write(tmp_path, row.experiment, 0, {"vmt": 0.8, "dirt_t": value}, domains=["MNIST train"])
+    shown = markdown(Table("t", "t", (row,)), tmp_path)
+    assert (f"**{100 * value:.1f}**" in shown) == bold
+    write(tmp_path, row.experiment, 0, {"vmt": 0.8, "dirt_t": value}, domains=["MNIST (re-creation)"])
+    assert "**9" not in markdown(Table("t", "t", (row,)), tmp_path)
+
+
 def test_collapsed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
     """They count for the phases in which they had collapsed: one that collapsed in DIRT-T had not before."""
-    name = refined("dirt_t").experiment.name
+    experiment = refined("dirt_t").experiment
+    assert experiment is not None
+    name = experiment.name
     for seed, (after, phases) in enumerate([(0.9, []), (0.1, ["dirt_t"])]):
         record = {
             "accuracy": {"vmt": 0.8, "dirt_t": after},
@@ -159,17 +242,23 @@ def test_bad_input_is_named_in_one_sentence(
 
 
 def test_means_and_spreads_are_those_printed_in_the_paper() -> None:
-    printed = {cell.row: (cell.paper, cell.paper_std) for name in ("ten-runs", "mixup") for cell in TABLES[name].cells}
+    names = ("ten-runs", "mixup", "probabilities", "lambda-t")
+    printed = {cell.row: (cell.paper, cell.paper_std) for name in names for cell in TABLES[name].cells}
     assert printed["VMT@40K"] == (85.2, 0.8)
     assert printed["VMT + DIRT-T@160K"] == (95.1, 1.0)
     assert printed["VMT@40K, no IN"] == (51.9, 5.7)
     assert printed["hidden"] == (65.7, 24.8)
     assert printed["probabilities"] == (None, None)
+    assert printed["VMT@160K, no IN"] == (59.3, 5.5)
+    assert printed["VMT_prob@160K"] == (55.8, 12.5)
+    assert printed["λ_t 0.02, no IN: VMT@160K"] == (62.4, 17.3)
+    assert printed["λ_t 0.02, no IN: VMT@40K, source"][1] == 27.6
 
 
 def test_a_set_that_is_not_the_papers_is_named_beside_the_number(tmp_path: Path) -> None:
     """Synthetic Digits are a re-creation, and every table with a number on them says so."""
-    (shown,) = [cell for cell in TABLES["priority"].cells if (cell.row, cell.column) == ("VMT", "syn-svhn")]
+    shown = next(cell for cell in TABLES["priority"].cells if (cell.row, cell.column) == ("VMT", "syn-svhn"))
+    assert shown.experiment is not None
     record = {
         "accuracy": {"vmt": 0.9},
         "seed": 0,
@@ -192,3 +281,39 @@ def test_the_committed_pages_match_the_committed_results(capsys: pytest.CaptureF
         assert (root / "docs" / "paper" / name).read_text() == text, f"{name}: run vmt paper pages, and commit it"
     linked = {link for text in made.values() for link in re.findall(r"\]\(([^)]+)\)", text)}
     assert all((root / "docs" / "paper" / link).exists() for link in linked)
+
+
+def test_the_readme_has_the_numbers_of_the_result_files() -> None:
+    """Every row of its table of results, in order: the cell, and whether its runs are kept as earlier ones."""
+    root = Path(__file__).parents[2]
+    main, without = "evaluation", "evaluation-no-in"
+    cells = [
+        *((main, row, "mnist-svhn") for row in ("Source-Only", SOURCE_ROW, "VADA", "Co-DA")),
+        *(("ten-runs", row, "mnist-svhn") for row in ("VMT@40K", "VMT@40K, warm-up")),
+        *(("ten-runs", row, "mnist-svhn") for row in ("VMT + DIRT-T@160K", "VMT + DIRT-T@160K, warm-up")),
+        *((main, row, "svhn-mnist") for row in ("VMT", "VMT, warm-up", "VMT + DIRT-T, warm-up")),
+        *((main, row, "mnist-mnistm") for row in ("VMT", "VMT, warm-up", "VMT + DIRT-T, warm-up")),
+        *((main, row, "syn-svhn") for row in ("VMT", "VMT + DIRT-T")),
+        *((main, "VMT", task) for task in ("cifar-stl", "stl-cifar")),
+        *((without, row, "mnist-svhn") for row in ("Source-Only", SOURCE_ROW, "VADA", "VMT at 40,000")),
+        (without, "VMT + DIRT-T", "mnist-svhn"),
+        ("upper-bound", "Train on Target", "mnist-svhn"),
+    ]
+    table = (
+        (root / "README.md")
+        .read_text()
+        .partition("| | task | paper (%) | ours (%) | seeds |\n|---|---|---|---|---|\n")[2]
+    )
+    lines = [line.split("|")[1:-1] for line in table.partition("\n\n")[0].splitlines()]
+    assert len(lines) == len(cells)
+    for (name, row, task), (label, _, paper_text, ours, seeds) in zip(cells, lines, strict=True):
+        cell = cell_of(name, row, task)
+        folder = root / "results" / ("earlier" if "without the effect" in label else "")
+        (found,) = rows_of(Table("t", "t", (cell,)), folder)
+        assert f"{found['paper']:.1f}" in paper_text, label
+        if found["runs"]:
+            spread = "" if found["std"] is None else f" ± {found['std']:.1f}"
+            assert ours.strip(" *") == f"{found['ours']:.1f}{spread}", label
+            assert int(seeds) == found["runs"], label
+        else:
+            assert ours.strip().removeprefix("partial: ") in found["partial"][0], label

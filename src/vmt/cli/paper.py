@@ -22,6 +22,7 @@ EXAMPLES = """examples:
   vmt paper run evaluation --data DATA --budget 30      fill the table for half an hour; the same command continues
   vmt paper run priority --data DATA --phases 1         the most important runs of all tables, without DIRT-T
   vmt paper run all --only '*vada*' --seeds 2,3 --data DATA
+  vmt paper run choices --data DATA                     candidates of choices, compared on 1,000 target images apart
   vmt paper run ten-runs --data DATA --at-once 3        three runs at a time on one GPU, under NVIDIA's MPS
   vmt paper show evaluation                             our numbers beside the paper's
   vmt paper figure tsne --data DATA                     draw a figure from the models of these runs
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--only", metavar="PATTERN", help="only rows or runs whose name matches, for example '*vada*'")
     running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="seeds to use instead of the table's")
     running.add_argument("--phases", type=int, metavar="N", help="only the first N phases: 1 leaves DIRT-T for later")
+    add_choose_on(running)
     add_device(running)
     running.add_argument(
         "--evaluate-every", type=int, default=2500, help="iterations between evaluations (default: 2500)"
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing = actions.add_parser("show", help="show our numbers beside the paper's")
     showing.add_argument("table", nargs="?", help=f"one of {names}")
     showing.add_argument("--json", action="store_true", help="print as JSON")
+    add_choose_on(showing)
     add_places(showing)
     showing.set_defaults(run=show_table)
 
@@ -84,6 +87,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     paging.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
     add_places(paging)
     paging.set_defaults(run=write_pages)
+
+
+def add_choose_on(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--choose-on",
+        type=int,
+        metavar="N",
+        help="the runs that hold N labelled images of the target's training set apart and measure the accuracy on "
+        "them, for choices",
+    )
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +120,7 @@ def add_figure(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         "figure",
         help="draw a figure of the paper",
-        description="Draw the last hidden layer of four systems (tsne), the gradient norms of VADA and VMT between "
+        description="Draw the last hidden layer of five systems (tsne), the gradient norms of VADA and VMT between "
         "samples, or the accuracy of VAT and VMT over time. The first two need the models of the runs and --data, the "
         "third needs their results.",
     )
@@ -126,6 +139,9 @@ def add_figure(actions: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=0, help="the seed of the runs (default: 0)")
     parser.add_argument(
+        "--seeds", type=numbers, metavar="0,1,2", help="gradient-norms: the mean over these seeds instead of one"
+    )
+    parser.add_argument(
         "--instance-norm",
         action=argparse.BooleanOptionalAction,
         default=None,
@@ -139,18 +155,28 @@ def add_figure(actions: Any) -> argparse.ArgumentParser:
 def chosen(arguments: argparse.Namespace) -> Table:
     if arguments.table is None:
         raise InputError(f"name a table: {', '.join(TABLES)}, or all.")
-    return find_table(arguments.table)
+    return find_table(arguments.table).choosing_on(getattr(arguments, "choose_on", None))
 
 
 def list_tables(arguments: argparse.Namespace) -> int:
     if arguments.table is None:
         for name, table in TABLES.items():
-            size = f"{counted(len(table.cells), 'number')}, {counted(len(jobs_for(table.cells)), 'job')}"
-            print(f"{name:<18} {table.title}: {size}")
+            print(f"{name:<18} {table.title}: {size_of(table)}")
         return 0
     for job in jobs_for(chosen(arguments).cells):
         print(f"{state_of(job, arguments):<12} {job.run:<58} {job.phase}")
     return 0
+
+
+def size_of(table: Table) -> str:
+    """How many of the paper's numbers a table has, how many of ours beside them, and how many jobs they take."""
+    papers = sum(not cell.is_own for cell in table.cells)
+    sizes = [counted(papers, "number") + " of the paper"] if papers else []
+    if own := len(table.cells) - papers:
+        sizes.append(counted(own, "number") + " of ours")
+    if without := sum(cell.experiment is None for cell in table.cells):
+        sizes.append(f"{without} of them without a method here")
+    return ", ".join([*sizes, counted(len(jobs_for(table.cells)), "job")])
 
 
 def state_of(job: Job, arguments: argparse.Namespace) -> str:
@@ -168,7 +194,7 @@ def run_table(arguments: argparse.Namespace) -> int:
     from vmt.paper.workers import run_jobs
 
     table = chosen(arguments)
-    for name in ("phases", "at_once"):
+    for name in ("phases", "at_once", "choose_on"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise InputError(f"--{name.replace('_', '-')} must be 1 or more, but got {value}.")
     queue = jobs_for(table.cells, arguments.seeds, arguments.only, arguments.phases)
@@ -226,7 +252,8 @@ def print_table(table: Table, arguments: argparse.Namespace) -> None:
     """Print a table; in JSON, one table is a list of rows, and all tables map their names to their rows."""
     from vmt.paper.pages import markdown, rows_of
 
-    tables = list(TABLES.values()) if table.name == "all" else [table]
+    count = getattr(arguments, "choose_on", None)
+    tables = [each.choosing_on(count) for each in TABLES.values()] if table.name == "all" else [table]
     if arguments.json:
         rows = {each.name: rows_of(each, arguments.results) for each in tables}
         print(json.dumps(rows if table.name == "all" else rows[table.name]))
@@ -267,20 +294,25 @@ def tsne(arguments: argparse.Namespace, out: Path) -> list[Path]:
 def gradient_norms(arguments: argparse.Namespace, out: Path) -> list[Path]:
     from vmt.disk import write_atomically
     from vmt.paper.drawing import draw_norms
-    from vmt.paper.figures import find_models, norms_by_model, systems_of_norms
+    from vmt.paper.figures import find_models, mean_over_seeds, norms_by_model, systems_of_norms
     from vmt.runs.folder import environment
 
     with_norm = arguments.instance_norm is not False
-    systems = systems_of_norms(with_norm)
-    found = find_models(systems, arguments.runs, arguments.seed, arguments.device)
+    systems, seeds = systems_of_norms(with_norm), arguments.seeds or [arguments.seed]
+    found = {seed: find_models(systems, arguments.runs, seed, arguments.device) for seed in seeds}
     task = samples_of(arguments)
-    say_missing(found.missing)
-    values = norms_by_model(found.models, task, samples(arguments), to_stderr)
+    by_seed = {}
+    for seed, models in found.items():
+        say_missing(models.missing)
+        by_seed[seed] = norms_by_model(models.models, task, samples(arguments), to_stderr)
+    values = mean_over_seeds(by_seed)
     for label, each in values.items():
         print(f"{label}: mean gradient norm {each['mean'][5]:.4g} at λ = 0.5, {each['mean'][-1]:.4g} at the samples")
-    title = f"Gradient norms in between samples\n{TITLE} {norm_words(with_norm)}, seed {arguments.seed}"
+    title = f"Gradient norms in between samples\n{TITLE} {norm_words(with_norm)}, {seed_words(seeds)}"
     paths = draw_norms({system.label: values.get(system.label) for system in systems}, title, out)
-    about = {"figure": arguments.figure, "seed": arguments.seed, "instance_norm": with_norm, "norms": values}
+    about = {"figure": arguments.figure, "seed": seeds[0], "instance_norm": with_norm, "norms": values}
+    if len(seeds) > 1:
+        about["by_seed"] = by_seed
     beside = out.with_suffix(".json")
     write_atomically(beside, json.dumps({**about, "environment": environment()}).encode())
     return [*paths, beside]
@@ -321,6 +353,10 @@ def samples(arguments: argparse.Namespace) -> int:
 
 def norm_words(instance_norm: bool) -> str:
     return "with instance norm" if instance_norm else "without instance norm"
+
+
+def seed_words(seeds: list[int]) -> str:
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"mean of seeds {', '.join(map(str, seeds))}"
 
 
 def say_missing(missing: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from vmt._imports import lazy
 
 if TYPE_CHECKING:
+    from vmt.methods.published import dann_grl, drcn, dsn, pi_model
     from vmt.methods.systems import (
         METHODS,
         adabn,
@@ -29,10 +30,14 @@ __all__ = [
     "cdan",
     "co_da",
     "dann",
+    "dann_grl",
     "dirt_t",
+    "drcn",
+    "dsn",
     "mcc",
     "mmd",
     "named",
+    "pi_model",
     "source_only",
     "target_only",
     "vada",
@@ -41,4 +46,5 @@ __all__ = [
     "with_target_labels",
 ]
 
-__getattr__, __dir__ = lazy(__name__, dict.fromkeys(__all__, "vmt.methods.systems"))
+PUBLISHED = dict.fromkeys(("dann_grl", "drcn", "dsn", "pi_model"), "vmt.methods.published")
+__getattr__, __dir__ = lazy(__name__, dict.fromkeys(__all__, "vmt.methods.systems") | PUBLISHED)

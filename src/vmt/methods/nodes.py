@@ -12,7 +12,7 @@ batch, ``(N, …)`` for images (N, C, H, W) or vectors (N, F), K classes.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -45,6 +45,12 @@ class Draws(Protocol):
         ...
 
 
+class Changing(Protocol):
+    """A number as a function of the progress of a phase, :class:`vmt.methods.nouns.Schedule`."""
+
+    def __call__(self, progress: float) -> float: ...
+
+
 class NodeContext(Protocol):
     """What an update in progress offers to its nodes: values of other nodes, data, weights and randomness."""
 
@@ -74,6 +80,10 @@ class NodeContext(Protocol):
         """The length ξ of VAT's first step for a role, if the method does not set it."""
         ...
 
+    def number(self, number: "float | Changing") -> float | Tensor:
+        """The current value of a constant or of a schedule."""
+        ...
+
 
 class Node(Protocol):
     """A description of one tensor: the nodes that it is computed from, and how. A node must be hashable."""
@@ -90,10 +100,15 @@ class Node(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """The samples of a batch of a stream: (N, …). Another ``draw`` is another batch of the same stream."""
+    """The samples of a batch of a stream: (N, …). Another ``draw`` is another batch of the same stream.
+
+    ``augment`` is applied to pictures in 0–1, before they become what the network sees; a batch with another one has
+    the same rows.
+    """
 
     stream: str
     draw: str = ""
+    augment: "Callable[[Tensor, Draws, str], Tensor] | None" = field(default=None, repr=False)
 
     reads = ()
 
@@ -256,6 +271,43 @@ class Tap:
     def value(self, context: NodeContext) -> Tensor:
         # The step stores the values of a view's taps when it runs the view.
         raise LookupError(f"the pass of {self.view} has not run yet")
+
+
+@dataclass(frozen=True)
+class Reversed:
+    """The values of a node, (N, …), whose gradient is reversed on the way back: what arrives is multiplied by −weight.
+
+    A network behind it minimises a loss that everything before it maximises, in one update. The ``weight`` may be a
+    schedule.
+    """
+
+    of: Node
+    weight: "float | Changing" = 1.0
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        return (self.of,)
+
+    def value(self, context: NodeContext) -> Tensor:
+        x = context(self.of)
+        return x.detach() - context.number(self.weight) * (x - x.detach())
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of nodes of equal shape, (N, …), such as the taps of two networks."""
+
+    parts: tuple[Node, ...]
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        return self.parts
+
+    def value(self, context: NodeContext) -> Tensor:
+        first, *others = (context(part) for part in self.parts)
+        for other in others:
+            first = first + other
+        return first
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,17 @@ reads (:mod:`vmt.methods.nodes`).
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from vmt.errors import InputError, counted, whole
+from vmt.errors import InputError, counted, perhaps, whole
 from vmt.methods.nodes import Labels, Node, View, below
-from vmt.nets.networks import INPUT
+from vmt.methods.settings import LR_SCHEDULES
+from vmt.methods.settings import OPTIMISERS as NAMES_OF_OPTIMISERS
+from vmt.nets.networks import INPUT, Staged
 
 
 class Schedule(Protocol):
@@ -75,6 +77,36 @@ class WarmUp:
         return value * min(progress / self.share, 1.0)
 
 
+@dataclass(frozen=True)
+class Inverse:
+    """A number that falls from ``value`` as value / (1 + αp)^β, DANN's schedule of the learning rate.
+
+    >>> rate = Inverse(0.01)
+    >>> [round(rate(progress), 5) for progress in (0.0, 0.1, 1.0)]
+    [0.01, 0.00595, 0.00166]
+    """
+
+    value: float
+    alpha: float = 10.0
+    beta: float = 0.75
+
+    def __call__(self, progress: float) -> float:
+        return float(self.value / (1 + self.alpha * progress) ** self.beta)
+
+
+def scheduled(value: float, schedule: str) -> Number:
+    """``value`` as the start of a learning-rate schedule: ``constant``, ``cosine`` (falls to 0) or ``inverse``.
+
+    >>> round(scheduled(0.1, "cosine")(0.5), 4)
+    0.05
+    """
+    if schedule not in LR_SCHEDULES:
+        raise InputError(f"lr_schedule must be one of {', '.join(LR_SCHEDULES)}, but got {schedule!r}.")
+    if schedule == "cosine":
+        return Ramp(value, 0.0, shape="cosine")
+    return Inverse(value) if schedule == "inverse" else value
+
+
 def warmed_up(value: Number, share: float) -> Number:
     """``value`` with a warm-up over a share of the phase, or unchanged if the share or the value is 0."""
     if not 0 <= share <= 1:
@@ -124,8 +156,38 @@ def measure(name: str, figure: Loss, *reads: Node) -> Term:
     return Term(name, figure, reads, weight=0.0)
 
 
-@dataclass(frozen=True)
-class Adam:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Optimiser:
+    """What every optimiser has: a learning rate for the backbone of its own, and a limit for the gradient."""
+
+    backbone_rate: float = 1.0
+    """The learning rate of the backbone, which is every stage before the logits, as a share of ``lr``."""
+    clip_norm: float | None = None
+    """The gradients of an update are scaled down if their joint L2 norm exceeds this; None leaves them as they are."""
+
+    def __post_init__(self) -> None:
+        numbers = vars(self)
+        for name in ("lr", "clip_norm"):
+            if (value := numbers.get(name)) is not None and not callable(value) and not 0 < value < math.inf:
+                what = "the learning rate lr" if name == "lr" else name
+                raise InputError(f"{what} must be a positive number, but got {value}.")
+        for name in ("backbone_rate", "weight_decay"):
+            if not 0 <= numbers.get(name, 0.0) < math.inf:
+                raise InputError(f"{name} must be 0 or more, but got {numbers[name]}.")
+        for name in ("momentum", "beta1", "beta2"):
+            if not 0 <= numbers.get(name, 0.0) < 1:
+                raise InputError(f"{name} must be from 0 to below 1, but got {numbers[name]}.")
+
+    def __repr__(self) -> str:
+        # A run's record holds this text, so what every optimiser has is only part of it if it was set.
+        common = {field.name: field.default for field in fields(Optimiser)}
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in common}
+        own |= {name: value for name in common if (value := getattr(self, name)) != common[name]}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in own.items())})"
+
+
+@dataclass(frozen=True, repr=False)
+class Adam(Optimiser):
     """Adam with the settings of the paper. As in TensorFlow, ε is added to √v before the bias correction."""
 
     lr: Number = 1e-3
@@ -133,9 +195,60 @@ class Adam:
     beta2: float = 0.999
     eps: float = 1e-8
 
-    def __post_init__(self) -> None:
-        if not callable(self.lr) and not 0 < self.lr < math.inf:
-            raise InputError(f"the learning rate lr must be a positive number, but got {self.lr}.")
+
+@dataclass(frozen=True, repr=False)
+class AdamW(Optimiser):
+    """Adam as PyTorch defines it, with weight decay apart from the gradient: θ ← θ − lr · weight_decay · θ."""
+
+    lr: Number = 1e-3
+    weight_decay: float = 1e-2
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+
+@dataclass(frozen=True, repr=False)
+class SGD(Optimiser):
+    """Gradient descent with momentum, and weight decay as part of the gradient: v ← μv + g + weight_decay · θ.
+
+    With ``nesterov``, the step goes along g + weight_decay · θ + μv instead of v.
+    """
+
+    lr: Number = 1e-2
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+
+AnyOptimiser = Adam | AdamW | SGD
+OPTIMISERS: dict[str, type[AnyOptimiser]] = dict(zip(NAMES_OF_OPTIMISERS, (Adam, AdamW, SGD), strict=True))
+
+
+def make_optimiser(
+    name: str = "adam", lr: Number | None = None, lr_schedule: str = "constant", **options: Any
+) -> AnyOptimiser:
+    """The optimiser of that name with a learning-rate schedule; an option that is None has its default.
+
+    >>> make_optimiser("sgd", lr=0.01, lr_schedule="inverse", weight_decay=1e-3)
+    SGD(lr=Inverse(value=0.01, alpha=10.0, beta=0.75), momentum=0.9, weight_decay=0.001, nesterov=False)
+    """
+    if name not in OPTIMISERS:
+        raise InputError(
+            f"optimiser must be one of {', '.join(OPTIMISERS)}, but got {name!r}{perhaps(name, OPTIMISERS)}."
+        )
+    kind = OPTIMISERS[name]
+    given = {option: value for option, value in options.items() if value is not None}
+    known = [field.name for field in fields(kind)]
+    for option in given:
+        if option not in known:
+            having = [each for each, other in OPTIMISERS.items() if option in {f.name for f in fields(other)}]
+            raise InputError(f"the optimiser {name} has no {option}: use {' or '.join(having)}, or leave it out.")
+    start = kind.lr if lr is None else lr
+    if lr_schedule != "constant" and callable(start):
+        raise InputError(
+            f"lr is a schedule, so that lr_schedule={lr_schedule!r} has no meaning: leave one of them out."
+        )
+    return kind(lr=start if callable(start) else scheduled(start, lr_schedule), **given)
 
 
 @dataclass(frozen=True)
@@ -160,7 +273,7 @@ class Update:
     optimises: tuple[str, ...]
     """The roles whose weights change."""
     terms: tuple[Term, ...]
-    optimiser: Adam = Adam()
+    optimiser: AnyOptimiser = Adam()
     averages: tuple[Average, ...] = ()
     """Weight averages that are updated after the step."""
     keep: tuple[View, ...] = ()
@@ -257,7 +370,19 @@ class Copy:
     shared_statistics: bool = False
 
 
-Role = Network | Discriminator | ConditionalDiscriminator | Copy
+@dataclass(frozen=True)
+class Own:
+    """A role with a network of its own, such as a decoder.
+
+    ``build`` gets the shape of what another role has at a tap, and the shape of a sample, both without the batch.
+    """
+
+    build: Callable[[tuple[int, ...], tuple[int, ...]], Staged]
+    of: str = "classifier"
+    tap: str = "hidden"
+
+
+Role = Network | Discriminator | ConditionalDiscriminator | Copy | Own
 
 
 @dataclass(frozen=True)
@@ -351,6 +476,14 @@ class Method:
             return replace(average, decay=decay)
 
         return replace(self, phases=tuple(with_averages(phase, decayed) for phase in self.phases))
+
+    def with_optimiser(self, optimiser: AnyOptimiser) -> "Method":
+        """The same method with another optimiser in all of its updates."""
+
+        def changed(phase: Phase) -> Phase:
+            return replace(phase, updates=tuple(replace(update, optimiser=optimiser) for update in phase.updates))
+
+        return replace(self, phases=tuple(map(changed, self.phases)))
 
     @property
     def iterations(self) -> int:

@@ -6,8 +6,13 @@ does not import it. The defaults are those of the functions in :mod:`vmt.methods
 
 from dataclasses import dataclass
 
-METHODS = ("source_only", "target_only", "adabn", "mmd", "mcc", "dann", "cdan", "vada", "co_da", "vmt", "vmt_mcc")
+METHODS = (
+    *("source_only", "target_only", "adabn", "mmd", "mcc", "dann", "cdan", "vada", "co_da", "vmt", "vmt_mcc"),
+    *("dann_grl", "pi_model", "drcn", "dsn"),  # of other papers
+)
 DEFAULT_METHOD = "vmt"
+OPTIMISERS = ("adam", "adamw", "sgd")
+LR_SCHEDULES = ("constant", "cosine", "inverse")
 AUTO = "auto"
 """In place of a method, for your own data: some methods are trained, and one is chosen without target labels."""
 
@@ -16,7 +21,8 @@ AUTO = "auto"
 class Settings:
     """Settings of the methods that ``vmt train`` has flags for. None leaves the recipe's value.
 
-    A method takes those that its function has an argument for; ``lr`` and ``decay`` are for every method.
+    A method takes those that its function has an argument for; those from ``lr`` to ``decay`` are
+    for every method.
     """
 
     vat: bool | None = None
@@ -62,7 +68,37 @@ class Settings:
     """Length ξ of VAT's first step; chosen from the network if not given."""
 
     lr: float | None = None
-    """Learning rate of Adam."""
+    """Learning rate."""
+
+    lr_schedule: str | None = None
+    """How the learning rate falls in each phase: constant, cosine (to 0) or inverse, as in DANN."""
+
+    optimiser: str | None = None
+    """Optimiser: adam, as in the paper, adamw or sgd, which have learning rates of their own."""
+
+    momentum: float | None = None
+    """Momentum of sgd; 0.9 by default."""
+
+    weight_decay: float | None = None
+    """Weight decay of adamw, 0.01 by default, or sgd, 0 by default."""
+
+    clip_norm: float | None = None
+    """Scale the gradients down if their joint norm exceeds this; off by default."""
+
+    backbone_rate: float | None = None
+    """Learning rate of all stages before the logits, as a share of the learning rate; 1 by default."""
+
+    augment_crop: float | None = None
+    """Train on random crops that keep at least this share of a picture's area, for example 0.5; off by default."""
+
+    augment_flip: bool | None = None
+    """Train on pictures of which every second one is mirrored; off by default."""
+
+    augment_colour: float | None = None
+    """Change brightness, contrast, saturation and hue at random, by up to this much, from 0 to 1; off by default."""
+
+    augment_strength: float | None = None
+    """Distort pictures as RandAugment does, by up to this much, from 0 to 1; off by default."""
 
     decay: float | None = None
     """Decay of the weight average."""
@@ -84,6 +120,9 @@ class DirtTSettings:
     dirt_t_iterations: int | None = None
     """Iterations of DIRT-T."""
 
+    dirt_t_lambda_mix_t: float | None = None
+    """Weight of virtual mixup (L_m) in DIRT-T, if it is another than before it."""
+
 
 @dataclass(frozen=True)
 class PythonSettings:
@@ -96,16 +135,61 @@ class PythonSettings:
     """Whose batches update the running statistics: source or target."""
 
     weight: float | None = None
-    """Weight of the discrepancy."""
+    """Weight of what the method adds: the discrepancy, the consistency or the reconstruction."""
 
     tap: str | None = None
-    """Where source and target are compared: features, hidden or logits."""
+    """Where source and target are compared, or what is decoded: features, hidden or logits."""
 
     lambda_p: float | None = None
     """Weight of the agreement of the two classifiers, on the target."""
 
     lambda_div: float | None = None
     """Weight of the diversity of the two encoders, on the source."""
+
+    reversal: float | None = None
+    """Weight λ of the reversed gradient; a schedule from 0 to 1 if not given."""
+
+    head: list[int] | None = None
+    """Widths of the discriminator's dense layers."""
+
+    threshold: float | None = None
+    """Confidence above which a prediction counts in the consistency."""
+
+    balance: float | None = None
+    """Weight of the class balance."""
+
+    affine: float | None = None
+    """Standard deviation of the random affine maps."""
+
+    shift: float | None = None
+    """Largest random shift, in pixels, or as a share of the side for DRCN."""
+
+    flip: bool | None = None
+    """Mirror images at random."""
+
+    noise: float | None = None
+    """Standard deviation of the noise that is added to samples."""
+
+    intensity: bool | None = None
+    """Change sign, scale and offset of the values at random."""
+
+    rotation: float | None = None
+    """Largest random rotation, in degrees."""
+
+    masked: float | None = None
+    """Share of the values that are removed before the reconstruction."""
+
+    reconstruction: float | None = None
+    """Weight of the reconstructions."""
+
+    difference: float | None = None
+    """Weight of the orthogonality of private and shared codes."""
+
+    similarity: float | None = None
+    """Weight of the domain loss on the shared codes."""
+
+    separation_from: float | None = None
+    """Share of the iterations after which all terms but L_y begin."""
 
     ceiling: float | None = None
     """The squared distance ν beyond which the encoders are not pushed further apart."""

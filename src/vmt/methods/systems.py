@@ -12,9 +12,11 @@ from torch import Tensor
 
 from vmt import losses
 from vmt.errors import InputError, perhaps
+from vmt.methods import published
 from vmt.methods.nodes import Batch, Joined, Labels, Tap, View
 from vmt.methods.nouns import (
     Adam,
+    AnyOptimiser,
     Average,
     ConditionalDiscriminator,
     Copy,
@@ -42,7 +44,7 @@ DISCRIMINATOR = Discriminator()
 AVERAGE = Average("classifier", into="ema")
 
 
-def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: int = 40_000) -> Method:
+def source_only(optimiser: AnyOptimiser = ADAM, statistics: str = "source", iterations: int = 40_000) -> Method:
     """The lower bound: training on the labels of the source alone.
 
     L_y. With ``statistics="target"`` the running statistics come from target batches, as in the authors' program.
@@ -58,7 +60,7 @@ def source_only(optimiser: Adam = ADAM, statistics: str = "source", iterations: 
     return one_phase("source_only", CLASSIFIER, (update,), iterations)
 
 
-def target_only(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+def target_only(optimiser: AnyOptimiser = ADAM, iterations: int = 40_000) -> Method:
     """The upper bound: training on the labels of the target.
 
     L_y on the target.
@@ -71,7 +73,7 @@ def target_only(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
     return one_phase("target_only", CLASSIFIER, (update,), iterations)
 
 
-def adabn(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+def adabn(optimiser: AnyOptimiser = ADAM, iterations: int = 40_000) -> Method:
     """Training on the source's labels alone, with batch-norm statistics of the target.
 
     L_y. Target batches update the running statistics and nothing else (``source_only(statistics="target")``).
@@ -83,7 +85,7 @@ def adabn(optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
     return renamed(source_only(optimiser, statistics="target", iterations=iterations), "adabn")
 
 
-def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: AnyOptimiser = ADAM, iterations: int = 40_000) -> Method:
     """Source labels, and the maximum mean discrepancy between source and target features.
 
     L_y + weight · MMD, of the features at ``tap``.
@@ -100,7 +102,9 @@ def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: Adam = ADAM, itera
     return one_phase("mmd", CLASSIFIER, (classifier_update(terms, optimiser, keep=(target,)),), iterations)
 
 
-def mcc(lambda_mcc: Number = 1.0, temperature: float = 2.5, optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+def mcc(
+    lambda_mcc: Number = 1.0, temperature: float = 2.5, optimiser: AnyOptimiser = ADAM, iterations: int = 40_000
+) -> Method:
     """Source labels, and predictions on the target that confuse few classes with each other.
 
     L_y + λ_mcc L_mcc(target), of the predictions softmax(z / T) with the ``temperature`` T.
@@ -113,7 +117,7 @@ def mcc(lambda_mcc: Number = 1.0, temperature: float = 2.5, optimiser: Adam = AD
     return one_phase("mcc", CLASSIFIER, (classifier_update(terms, optimiser, keep=(target,)),), iterations)
 
 
-def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_000) -> Method:
+def dann(lambda_d: Number = 1e-2, optimiser: AnyOptimiser = ADAM, iterations: int = 40_000) -> Method:
     """Domain-adversarial training: a discriminator tells the domains apart, and the features learn to fool it.
 
     L_y + λ_d L_d, with alternating updates.
@@ -131,7 +135,7 @@ def dann(lambda_d: Number = 1e-2, optimiser: Adam = ADAM, iterations: int = 40_0
 
 
 def cdan(
-    lambda_d: Number = 1e-2, entropy_weights: bool = True, optimiser: Adam = ADAM, iterations: int = 40_000
+    lambda_d: Number = 1e-2, entropy_weights: bool = True, optimiser: AnyOptimiser = ADAM, iterations: int = 40_000
 ) -> Method:
     """Conditional domain-adversarial training: DANN with a discriminator that reads features and predictions.
 
@@ -165,7 +169,7 @@ def vada(
     entropy: bool = True,
     radius: float = 3.5,
     xi: float | None = None,
-    optimiser: Adam = ADAM,
+    optimiser: AnyOptimiser = ADAM,
     iterations: int = 40_000,
 ) -> Method:
     """DANN, and predictions that are confident on the target and constant in a ball around each sample.
@@ -203,7 +207,7 @@ def co_da(
     entropy: bool = True,
     radius: float = 3.5,
     xi: float | None = None,
-    optimiser: Adam = ADAM,
+    optimiser: AnyOptimiser = ADAM,
     iterations: int = 40_000,
 ) -> Method:
     """Two VADA classifiers that must agree on the target while their features are pushed apart on the source.
@@ -274,7 +278,7 @@ def vmt(
     xi: float | None = None,
     lambda_mcc: Number = 0.0,
     temperature: float = 2.5,
-    optimiser: Adam = ADAM,
+    optimiser: AnyOptimiser = ADAM,
     iterations: int = 40_000,
 ) -> Method:
     """Virtual mixup training, the default: VADA, and predictions that are linear between samples.
@@ -327,7 +331,7 @@ def vmt_mcc(
     xi: float | None = None,
     lambda_mcc: Number = 1.0,
     temperature: float = 2.5,
-    optimiser: Adam = ADAM,
+    optimiser: AnyOptimiser = ADAM,
     iterations: int = 40_000,
 ) -> Method:
     """VMT + MCC: virtual mixup training, and predictions on the target that confuse few classes with each other.
@@ -358,7 +362,7 @@ def vmt_mcc(
 
 
 def dirt_t(
-    base: Method,
+    base: Method | None = None,
     beta: Number = 1e-2,
     lambda_t: Number = 1e-2,
     interval: int = 5_000,
@@ -375,13 +379,14 @@ def dirt_t(
 
     β CE(teacher(x), f(x)) on one target batch + λ_t [L_c + L_v + L_m] on another. The phase continues with the weights,
     Adam moments and weight average of ``base``. The teacher is the weight average with the current running
-    statistics, copied every ``interval`` iterations. ``mix=None`` leaves L_m out, as after VADA.
+    statistics, copied every ``interval`` iterations. ``mix=None`` leaves L_m out, as after VADA. Without ``base``, the
+    phase is a whole method, for a network that is already trained.
 
     >>> method = dirt_t(vada(iterations=5000), mix=None, interval=500, iterations=10000)
     >>> method.name, [(phase.name, phase.iterations) for phase in method.phases]
     ('vada+dirt_t', [('vada', 5000), ('dirt_t', 10000)])
     """
-    before = classifier_update_of(base)
+    before = classifier_update((), ADAM) if base is None else classifier_update_of(base)
     other = Batch("target", "teacher")
     teacher, student = View("teacher", other, training=False), View("classifier", other)
     target = View("classifier", TARGET, statistics=True)
@@ -398,6 +403,8 @@ def dirt_t(
     update = Update(before.name, ("classifier",), terms, before.optimiser, averages=(average,))
     new_teacher = Event(every=interval, action=CopyRole("ema", into="teacher"))
     phase = Phase("dirt_t", (update,), events=(new_teacher,), iterations=iterations)
+    if base is None:
+        return Method("dirt_t", {**CLASSIFIER, "teacher": Copy("ema")}, (fitted(phase),))
     roles = {**base.roles, "teacher": Copy("ema")}
     return replace(base, name=f"{base.name}+dirt_t", roles=roles, phases=(*base.phases, phase))
 
@@ -473,7 +480,7 @@ def alternating(
     terms: tuple[Term, ...],
     *,
     lambda_d: Number,
-    optimiser: Adam,
+    optimiser: AnyOptimiser,
     iterations: int,
     discriminator: Role = DISCRIMINATOR,
     discriminate: tuple[Term, ...] = (),
@@ -491,7 +498,7 @@ def alternating(
     return one_phase(name, roles, tuple(updates), iterations)
 
 
-def classifier_update(terms: tuple[Term, ...], optimiser: Adam, keep: tuple[View, ...] = ()) -> Update:
+def classifier_update(terms: tuple[Term, ...], optimiser: AnyOptimiser, keep: tuple[View, ...] = ()) -> Update:
     """The update of the classifier, after which the weight average follows it."""
     return Update("classifier", ("classifier",), terms, optimiser, averages=(AVERAGE,), keep=keep)
 
@@ -507,7 +514,9 @@ def renamed(base: Method, name: str) -> Method:
     return replace(base, name=name, phases=(replace(phase, name=name),))
 
 
-METHODS: dict[str, Callable[..., Method]] = {name: globals()[name] for name in NAMES}
+METHODS: dict[str, Callable[..., Method]] = {
+    name: globals()[name] if name in globals() else getattr(published, name) for name in NAMES
+}
 
 
 def named(name: str) -> Callable[..., Method]:

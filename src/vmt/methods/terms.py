@@ -23,6 +23,7 @@ from vmt.methods.nodes import (
     Node,
     Pairs,
     Partner,
+    Reversed,
     Start,
     Tap,
     View,
@@ -177,11 +178,24 @@ def discriminator_accuracy(source: Tensor, target: Tensor) -> tuple[Tensor, Tens
     return 0.5 * (source > 0).float().squeeze(-1), 0.5 * (target <= 0).float().squeeze(-1)
 
 
-def domains(source: View, target: View, discriminator: str, conditional: bool = False) -> tuple[Tap, ...]:
-    """The discriminator's logits (N, 1) on the features of both domains; a conditional one reads predictions too."""
+def domains(
+    source: View,
+    target: View,
+    discriminator: str,
+    conditional: bool = False,
+    *,
+    tap: str = "features",
+    reversal: Number | None = None,
+) -> tuple[Tap, ...]:
+    """The discriminator's logits (N, 1) on the features of both domains; a conditional one reads predictions too.
+
+    ``reversal`` is the weight of a reversed gradient, with which the features learn to mislead the discriminator.
+    """
 
     def seen(clean: View) -> Node:
-        features = clean.tap("features")
+        features = clean.tap(tap)
+        if reversal is not None:
+            return Reversed(features, reversal)
         return Conditioned(features, clean.logits) if conditional else features
 
     return tuple(View(discriminator, seen(clean)).tap("domain") for clean in (source, target))

@@ -23,6 +23,8 @@ from vmt.paper.figures import Curve, Embedding
 
 VECTORS = (".svg", ".pdf")
 NOT_RUN = "not run yet"
+# Points are markers of a line that is not drawn: vectors in which a style sheet can exchange the colours.
+DOTS: dict[str, Any] = {"linestyle": "", "markersize": 2.6, "markeredgewidth": 0.6, "alpha": 0.65}
 
 
 def draw_embeddings(
@@ -49,13 +51,13 @@ def draw_embeddings(
 
 def by_domain(axes: Any, embedding: Embedding) -> None:
     for (points, _), colour, marker in parts(embedding):
-        axes.scatter(*points.T, s=7, c=colour, marker=marker, linewidths=0.6, alpha=0.6, rasterized=True)
+        axes.plot(*points.T, color=colour, marker=marker, **DOTS)
 
 
 def by_class(axes: Any, embedding: Embedding) -> None:
     for (points, classes), _, marker in parts(embedding):
-        colours = [class_colour(k) for k in classes]
-        axes.scatter(*points.T, s=7, c=colours, marker=marker, linewidths=0.6, alpha=0.7, rasterized=True)
+        for k in sorted(set(classes.tolist())):
+            axes.plot(*points[classes == k].T, color=class_colour(k), marker=marker, **DOTS)
 
 
 def parts(embedding: Embedding) -> list[tuple[tuple[Any, Any], str, str]]:

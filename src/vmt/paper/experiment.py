@@ -1,5 +1,6 @@
 """The nouns of the paper's tables: experiments, cells, tables and the jobs that fill them."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -21,11 +22,14 @@ class Experiment:
     dirt_t: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Settings that differ from the recipe of the task; ``dirt_t_iterations`` is the length of DIRT-T."""
+    choose_on: int | None = None
+    """How many labelled images of the target's training set are held apart for choices; None trains on all."""
 
     @property
     def name(self) -> str:
         parts = [self.task, self.method, "dirt_t" if self.dirt_t else "", "in" if self.instance_norm else "no-in"]
         parts += [f"{name}={value}" for name, value in self.changes.items()]
+        parts += [] if self.choose_on is None else [f"choose_on={self.choose_on}"]
         return "_".join(part for part in parts if part).replace("/", "-")
 
     @property
@@ -45,16 +49,32 @@ class Cell:
 
     row: str
     column: str
-    experiment: Experiment
+    experiment: Experiment | None
+    """None for a system that this package does not have."""
     phase: str
     paper: float | None
     """The number of the paper."""
     paper_std: float | None = None
     seeds: int = 1
+    ours: bool = False
+    """Whether the row is not the paper's: ``paper`` is then the number that it is compared with."""
+    domain: str = "target"
+    """Whose test set the accuracy is on: ``target`` or ``source``."""
+    passing: tuple[tuple[Experiment, int], ...] = ()
+    """Longer experiments that pass through the same state, and the iteration at which they do.
+
+    Their runs answer the cell as well, for seeds that have no run of their own.
+    """
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the number is one that the paper does not have."""
+        return self.ours or self.paper is None
 
     def matches(self, pattern: str) -> bool:
         """Whether a pattern such as ``*vada*`` matches its row or its experiment."""
-        return any(fnmatchcase(name, pattern) for name in (self.row, self.experiment.name))
+        names = [self.row] + ([] if self.experiment is None else [self.experiment.name])
+        return any(fnmatchcase(name, pattern) for name in names)
 
 
 @dataclass(frozen=True)
@@ -66,6 +86,19 @@ class Table:
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
     """Notes for readers of its numbers."""
+
+    def choosing_on(self, count: int | None) -> "Table":
+        """The same table of runs that hold this many target samples apart for choices."""
+        if count is None:
+            return self
+
+        def held(cell: Cell) -> Cell:
+            if cell.experiment is None:
+                return cell
+            passing = tuple((replace(each, choose_on=count), step) for each, step in cell.passing)
+            return replace(cell, experiment=replace(cell.experiment, choose_on=count), passing=passing)
+
+        return replace(self, cells=tuple(map(held, self.cells)))
 
 
 @dataclass(frozen=True)
@@ -80,6 +113,14 @@ class Job:
     def run(self) -> str:
         """The name of the run's folder and result file."""
         return f"{self.experiment.name}_{self.seed}"
+
+    @property
+    def command(self) -> str:
+        """The command that does it, after the phases before it."""
+        held = "" if self.experiment.choose_on is None else f" --choose-on {self.experiment.choose_on}"
+        phases = "" if self.phase == self.experiment.phases[-1] else " --phases 1"
+        only = shlex.quote(self.experiment.name)
+        return f"vmt paper run all --only {only} --seeds {self.seed}{held}{phases} --data DATA"
 
     def __str__(self) -> str:
         return f"{self.experiment.name}, seed {self.seed}: {self.phase}"
@@ -101,6 +142,8 @@ def jobs_for(
     if only is not None and not chosen:
         raise InputError(f"--only {only} matches no row and no run of the table: vmt paper list TABLE lists them.")
     for cell in chosen:
+        if cell.experiment is None:
+            continue
         needed = cell.experiment.phases[: cell.experiment.phases.index(cell.phase) + 1]
         for seed in range(cell.seeds) if seeds is None else seeds:
             for phase in needed[:phases]:

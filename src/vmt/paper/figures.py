@@ -1,7 +1,7 @@
 """The data of the paper's three figures, from the models and the results of the tables' runs."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -58,6 +58,7 @@ def systems_of_tsne(instance_norm: bool) -> list[System]:
     return [
         System("Source only", Experiment(M2S, "source_only", instance_norm), "source_only"),
         System("VADA", vada, "vada"),
+        System("VADA + DIRT-T", vada, "dirt_t"),
         System(f"VMT{warm}", vmt, "vmt"),
         System(f"VMT{warm} + DIRT-T", vmt, "dirt_t"),
     ]
@@ -178,6 +179,19 @@ def norms_by_model(
             "pairs": len(target),
         }
     return norms
+
+
+NORMS = ("mean", "median", "lower_quartile", "upper_quartile")
+
+
+def mean_over_seeds(by_seed: Mapping[int, Mapping[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The norms of each system, averaged over the seeds that have a model of it."""
+    means = {}
+    for label in dict.fromkeys(label for norms in by_seed.values() for label in norms):
+        found = [norms[label] for norms in by_seed.values() if label in norms]
+        averaged = {kind: np.mean([each[kind] for each in found], axis=0).tolist() for kind in NORMS}
+        means[label] = {**found[0], **averaged, "seeds": len(found)}
+    return means
 
 
 def norms_of_network(network: Staged, x: Tensor, preprocess: Preprocess) -> Tensor:

@@ -19,7 +19,7 @@ FIGURES: dict[str, tuple[str, str, str]] = {
         "The last hidden layer",
         "t-SNE of the input of the last dense layer, MNIST → SVHN without instance norm, for 500 samples of each test "
         "set. The upper row is coloured by domain (source red, target blue, as in the paper), the lower row by class. "
-        "The paper has a fifth panel, VADA + DIRT-T.",
+        "This picture is older than the command, which also draws the paper's fifth panel, VADA + DIRT-T.",
         "tsne --data DATA",
     ),
     "tsne-instance-norm": (
@@ -30,24 +30,27 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     "gradient-norms": (
         "Gradient norms in between samples",
         "The Frobenius norm of the gradient of the class probabilities with respect to the input at "
-        r"$\lambda x_i + (1 - \lambda) x_j$, for 1,000 random pairs of the SVHN test set: mean, median and middle "
-        "half. The paper does not say which norm it uses for a classifier with ten outputs, nor whether its runs have "
+        r"$\lambda x_i + (1 - \lambda) x_j$, for random pairs of the SVHN test set: mean, median and middle half. This "
+        "picture has seed 0 and 1,000 pairs; the command takes the whole test set, as in the paper, and three seeds. "
+        "The paper does not say which norm it uses for a classifier with ten outputs, nor whether its runs have "
         "instance norm; this norm is our choice, and these runs have instance norm, VMT with a warm-up. In the paper "
         "the norms of VMT are much smaller than those of VADA. Here that is so at the samples and near them, and in "
         "the middle they are alike. A few pairs dominate the mean.",
-        "gradient-norms --data DATA --samples 1000",
+        "gradient-norms --data DATA --samples 0 --seeds 0,1,2",
     ),
     "gradient-norms-no-instance-norm": (
         "Gradient norms in between samples, without instance norm",
         "The same for the runs without instance norm, where VADA and VMT have the same λ_t. Here the norms of VMT are "
         "smaller, as in the paper: 1.67 against 2.75 in the middle, 1.06 against 1.64 at the samples.",
-        "gradient-norms --no-instance-norm --data DATA --samples 1000",
+        "gradient-norms --no-instance-norm --data DATA --samples 0 --seeds 0,1,2",
     ),
     "accuracy-over-time": (
         "Accuracy over time",
         "VAT against VMT, MNIST → SVHN with instance norm: a line for each run, over iterations and over minutes. "
         "The time includes evaluation but not compiling; runs that shared the GPU with others are missing on the "
-        "right. VAT (VADA) has its own λ_t of 0.01, the others have the 0.06 of VMT.",
+        "right, and so is VMT without VAT (L_c, L_m) until a run of it has been timed alone: "
+        "`vmt paper run all --only mnist-svhn_vmt_in_vat=False --seeds 1 --data DATA`. VAT (VADA) has its own λ_t of "
+        "0.01, the others have the 0.06 of VMT.",
         "accuracy-over-time",
     ),
 }
@@ -75,24 +78,35 @@ def index(results: Path) -> str:
         "$ vmt paper show evaluation",
         "```",
         "",
-        "| table | | numbers |",
-        "|---|---|---|",
+        "| table | | the paper's numbers | rows of ours |",
+        "|---|---|---|---|",
     ]
     for table in TABLES.values():
-        filled = sum(row["runs"] > 0 for row in rows_of(table, results))
-        lines.append(f"| [{table.name}]({table.name}.md) | {table.title} | {filled} of {len(table.cells)} |")
+        papers, own = filled(table, results)
+        lines.append(f"| [{table.name}]({table.name}.md) | {table.title} | {papers} | {own} |")
     lines += [
         "",
         "The [figures](figures.md) have a page of their own. A number counts as soon as it has one run; the pages say "
-        "how many it has.",
+        "how many it has. Table 1 has 105 numbers, in three parts. The paper's Table 5 is its list of hyperparameters, "
+        "[the recipes](../../src/vmt/runs/recipes.py) here.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def filled(table: Table, results: Path) -> tuple[str, str]:
+    """How many of the paper's numbers have a run, and how many of the numbers that we add."""
+
+    def count(own: bool) -> str:
+        runs = [row_of(cell, results)["runs"] for cell in table.cells if cell.is_own == own]
+        return f"{sum(n > 0 for n in runs)} of {len(runs)}" if runs else ""
+
+    return count(own=False), count(own=True)
 
 
 def table_page(table: Table, results: Path, link: str) -> str:
     """Our numbers beside the paper's, notes about them, and the runs behind them."""
     several_tasks = len({cell.column for cell in table.cells}) > 1 and table.name != "priority"
-    experiments = {cell.experiment.name: cell.experiment for cell in table.cells}.values()
+    experiments = experiments_of(table)
     parts = [
         GENERATED,
         f"# {table.title}",
@@ -104,6 +118,8 @@ def table_page(table: Table, results: Path, link: str) -> str:
         "## The runs",
         list_of_runs(experiments, results, link) or "None has been run yet.",
     ]
+    if missing := systems_without_method(table):
+        parts.insert(-2, f"There is no method here for {missing}.")
     if earlier := list_of_runs(experiments, results / EARLIER, f"{link}/{EARLIER}"):
         parts += ["## Earlier runs, not counted above", earlier]
     return "\n\n".join(parts) + "\n"
@@ -119,25 +135,36 @@ def figures_page(out: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def experiments_of(table: Table) -> list[Experiment]:
+    """Every experiment whose runs a table may show, each once."""
+    several = {
+        each.name: each for cell in table.cells for each in (cell.experiment, *(e for e, _ in cell.passing)) if each
+    }
+    return list(several.values())
+
+
+def systems_without_method(table: Table) -> str:
+    return ", ".join(dict.fromkeys(cell.row for cell in table.cells if cell.experiment is None))
+
+
 # --- Tables ---
 
 
 def markdown(table: Table, results: Path) -> str:
     """The table as ``vmt paper show`` prints it."""
-    lines = ["| | task | paper | ours | runs | collapsed |", "|---|---|---|---|---|---|"]
-    for row in rows_of(table, results):
-        runs = f"{row['runs']} of {row['wanted']}"
-        lines.append(f"| {row['row']} | {task_of(row)} | {papers(row)} | {ours(row)} | {runs} | {row['collapsed']} |")
-    return f"**{table.title}** (accuracy on the target test set, %)\n\n" + "\n".join(lines)
+    return f"**{table.title}** (accuracy on the target test set, %)\n\n" + one_line_per_cell(table, results)
 
 
 def one_line_per_cell(table: Table, results: Path) -> str:
-    lines = ["| | task | paper | ours | runs wanted | collapsed |", "|---|---|---|---|---|---|"]
-    for row in rows_of(table, results):
-        lines.append(
-            f"| {row['row']} | {task_of(row)} | {papers(row)} | {ours_with_count(row)} | {row['wanted']} | "
-            f"{row['collapsed'] if row['runs'] else ''} |"
-        )
+    rows = rows_of(table, results)
+    chosen = any(row["choose_on"] for row in rows)
+    titles = ["", "task", "paper", "ours", *(["held apart"] if chosen else []), "runs", "collapsed"]
+    lines = ["| " + " | ".join(titles).strip() + " |", "|---" * len(titles) + "|"]
+    for row in rows:
+        held = [with_spread(row["choice"], None)] if chosen else []
+        collapsed = str(row["collapsed"]) if row["runs"] else ""
+        values = [row["row"], task_of(row), papers(row), ours_or_partial(row), *held]
+        lines.append("| " + " | ".join([*values, f"{row['runs']} of {row['wanted']}", collapsed]) + " |")
     return "\n".join(lines)
 
 
@@ -147,8 +174,9 @@ def rows_and_tasks(table: Table, results: Path) -> str:
     texts: dict[str, dict[str, str]] = {}
     for cell in table.cells:
         row = row_of(cell, results)
+        count = f" ({row['runs']})" if row["runs"] else ""
         collapsed = f", {row['collapsed']} collapsed" if row["collapsed"] else ""
-        text = f"{ours_with_count(row)}{collapsed}{other_sets(row)}<br>paper {papers(row)}"
+        text = f"{ours_or_partial(row)}{count}{collapsed}{other_sets(row)}<br>paper {papers(row)}"
         texts.setdefault(cell.row, {})[cell.column] = text
     lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     lines += [f"| {row} | " + " | ".join(cells.get(c, "") for c in columns) + " |" for row, cells in texts.items()]
@@ -162,9 +190,16 @@ def rows_of(table: Table, results: Path) -> list[dict[str, Any]]:
 
 def row_of(cell: Cell, results: Path) -> dict[str, Any]:
     """Mean, spread and number of the runs whose phase has ended, finished or not. Collapsed runs count like others."""
-    ended = [r for r in results_of(results, cell.experiment) if r["accuracy"].get(cell.phase) is not None]
-    values = [100 * r["accuracy"][cell.phase] for r in ended]
-    seconds = [s for r in ended if (s := r.get("phase_seconds", {}).get(cell.phase)) is not None]
+    own = [] if cell.experiment is None else results_of(results, cell.experiment)
+    ended = {r["seed"]: (r, value) for r in own if (value := accuracy_of(r, cell.phase, cell.domain)) is not None}
+    for experiment, step in cell.passing:
+        for r in results_of(results, experiment):
+            if r["seed"] not in ended and (value := accuracy_at(r, step, cell.domain)) is not None:
+                ended[r["seed"]] = (r, value)
+    runs = [ended[seed] for seed in sorted(ended)]
+    values = [100 * value for _, value in runs]
+    seconds = [s for r, _ in runs if (s := r.get("phase_seconds", {}).get(cell.phase)) is not None]
+    choice = [c for r, _ in runs if (c := r.get("choice_accuracy", {}).get(cell.phase)) is not None]
     return {
         "row": cell.row,
         "column": cell.column,
@@ -174,22 +209,71 @@ def row_of(cell: Cell, results: Path) -> dict[str, Any]:
         "std": stdev(values) if len(values) > 1 else None,
         "runs": len(values),
         "wanted": cell.seeds,
-        "collapsed": sum(had_collapsed(r, cell.phase) for r in ended),
-        "seeds": [r["seed"] for r in ended],
+        "collapsed": sum(had_collapsed(r, cell.phase) for r, _ in runs),
+        "seeds": [r["seed"] for r, _ in runs],
         "values": [round(value, 2) for value in values],
+        "partial": [part for r in own if r["seed"] not in ended and (part := partial(r, cell.phase, cell.domain))],
+        "choose_on": None if cell.experiment is None else cell.experiment.choose_on,
+        "choice": 100 * mean(choice) if choice else None,
         "seconds": round(mean(seconds)) if seconds else None,
-        "experiment": cell.experiment.name,
+        "experiment": None if cell.experiment is None else cell.experiment.name,
         "phase": cell.phase,
-        "caveats": sorted({name for r in ended for name in r.get("domains", []) if "(" in name}),
+        "caveats": sorted({name for r, _ in runs for name in r.get("domains", []) if "(" in name}),
     }
 
 
+DOMAINS = {"target": 1, "source": 2}
+"""The column of each domain in the curve of a result."""
+
+
+def accuracy_of(result: Mapping[str, Any], phase: str, domain: str) -> float | None:
+    """The accuracy at the end of a phase; None before that."""
+    accuracy: float | None = result["accuracy"].get(phase)
+    if accuracy is None or domain == "target":
+        return accuracy
+    return accuracy_at(result, last_iteration(result, phase), domain)
+
+
+def accuracy_at(result: Mapping[str, Any], step: int | None, domain: str) -> float | None:
+    """The accuracy at an iteration, if the run was evaluated there."""
+    found = [point[DOMAINS[domain]] for point in result.get("curve", []) if point[0] == step]
+    return found[0] if found else None
+
+
+def last_iteration(result: Mapping[str, Any], phase: str) -> int | None:
+    """The iteration of a run at which a phase ends."""
+    lengths: Mapping[str, int] = result.get("phase_iterations", {})
+    if phase not in lengths:
+        return None
+    return sum(list(lengths.values())[: list(lengths).index(phase) + 1])
+
+
+def partial(result: Mapping[str, Any], phase: str, domain: str) -> str:
+    """The last evaluation in a phase that has not ended, in words; empty if there is none."""
+    if (end := last_iteration(result, phase)) is None:
+        return ""
+    length = result["phase_iterations"][phase]
+    inside = [p for p in result.get("curve", []) if end - length < p[0] < end and p[DOMAINS[domain]] is not None]
+    if not inside:
+        return ""
+    value, done = inside[-1][DOMAINS[domain]], inside[-1][0] - end + length
+    return f"{one_decimal(100 * value)} after {done:,} of {length:,} iterations (seed {result['seed']})"
+
+
 def ours(row: Row) -> str:
-    return with_spread(row["ours"], row["std"])
+    """Our number, in bold if it is at least the paper's on the same data."""
+    text = with_spread(row["ours"], row["std"])
+    comparable = row["ours"] is not None and row["paper"] is not None and not row["caveats"]
+    return f"**{text}**" if comparable and float(one_decimal(row["ours"])) >= row["paper"] else text
 
 
-def ours_with_count(row: Row) -> str:
-    return f"**{ours(row)}** ({row['runs']})" if row["runs"] else "not run yet"
+def ours_or_partial(row: Row) -> str:
+    """Our number; without one, how far runs have come."""
+    if row["runs"]:
+        return ours(row)
+    if row["partial"]:
+        return f"partial: {'; '.join(row['partial'])}"
+    return "not run yet" if row["experiment"] else "no such method here"
 
 
 def papers(row: Row) -> str:
@@ -198,7 +282,11 @@ def papers(row: Row) -> str:
 
 def with_spread(value: float | None, std: float | None) -> str:
     """Mean ± standard deviation; a dash if there is no number."""
-    return "–" if value is None else f"{value:.1f}" + (f" ± {std:.1f}" if std is not None else "")
+    return "–" if value is None else one_decimal(value) + (f" ± {one_decimal(std)}" if std is not None else "")
+
+
+def one_decimal(value: float) -> str:
+    return f"{value:.1f}"
 
 
 def task_of(row: Row) -> str:
@@ -248,8 +336,8 @@ def line_of_run(result: Mapping[str, Any], experiment: Experiment, link: str) ->
 def not_finished(result: Mapping[str, Any]) -> str:
     """The last accuracy of an unfinished run, if there is one after the end of its last phase."""
     ended = sum(result.get("phase_iterations", {}).get(phase, 0) for phase in result["accuracy"])
-    later = [point for point in result.get("curve", []) if ended and point[0] > ended and point[1] is not None]
-    return f"not finished: {100 * later[-1][1]:.1f} after {later[-1][0]:,} iterations" if later else "not finished"
+    later = [point for point in result.get("curve", []) if point[0] > ended and point[1] is not None]
+    return f"partial: {100 * later[-1][1]:.1f} after {later[-1][0]:,} iterations in all" if later else "not finished"
 
 
 def commits(environment: Mapping[str, Any]) -> str:

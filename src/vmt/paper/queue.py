@@ -68,7 +68,7 @@ def run_queue(
     problems: dict[str, str] = {}  # by the name of a run or, if its data cannot be read, of a task
     busy: set[str] = set()  # runs that other processes work on
     task: Task | None = None
-    loaded = ""
+    loaded = DataSpec()
     with interruptible() as interrupted:
         while True:
             left = missing_jobs(queue, workspace)
@@ -81,13 +81,13 @@ def run_queue(
                 notify(f"{'Stopped' if interrupted() else 'The time is up'}; {still_missing(left)}")
                 break
             gc.collect()  # CUDA graphs and their memory are held in reference cycles, and by the last error
-            if task is None or loaded != job.experiment.task:
+            if task is None or loaded != data_of(job, workspace):
                 task = None  # the memory of one data set is freed before the next is loaded
-                loaded = job.experiment.task
+                loaded = data_of(job, workspace)
                 try:
-                    task = load_data(DataSpec(loaded, workspace.data))
+                    task = load_data(loaded)
                 except (InputError, OSError) as error:
-                    problems[loaded] = explanation(error)
+                    problems[job.experiment.task] = explanation(error)
                     continue
             try:
                 with folder_lock(workspace.runs / job.run):
@@ -110,6 +110,11 @@ def run_queue(
                 break
     left = missing_jobs(queue, workspace)
     return QueueOutcome(wanted - len(left), len(left), list(problems.values()))
+
+
+def data_of(job: Job, workspace: Workspace) -> DataSpec:
+    """The samples of a job's run."""
+    return DataSpec(job.experiment.task, workspace.data, choose_on=job.experiment.choose_on)
 
 
 def still_missing(left: Sequence[Job]) -> str:
@@ -149,7 +154,7 @@ def do_job(
         if job.phase != job.experiment.phases[0]:
             notify(f"There is no run in {folder}: starting with {job.experiment.phases[0]}.")
     recipe = replace(recipe, config=replace(recipe.config, **overrides))
-    spec = RunSpec(DataSpec(job.experiment.task, workspace.data), recipe)
+    spec = RunSpec(data_of(job, workspace), recipe)
     progress = new_progress(f"{job.run} {job.phase}")
     summary = carry_out(Run.of(spec, task), folder, resume, progress, budget, until=job.phase).summary
     progress.close()

@@ -1,8 +1,8 @@
 """The results of runs: a small file for each, with what was run, on what machine, and how it went."""
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from vmt.methods.nouns import Phase
 from vmt.paper.experiment import Experiment, Job
 from vmt.runs.folder import RUN, environment, read_run
 from vmt.train.log import LOG, read_log
+
+CURVE = ("iteration", "target accuracy", "source accuracy", "seconds")
 
 
 def result_path(results: Path, run: str) -> Path:
@@ -76,11 +78,13 @@ def write_result(
         "task": job.experiment.task,
         "domains": [domain.name for domain in (task.source, task.target, task.target_test) if domain is not None],
         "seed": job.seed,
-        "command": f"vmt paper run all --only {shlex.quote(job.experiment.name)} --seeds {job.seed} --data DATA",
+        "command": replace(job, phase=job.experiment.phases[-1]).command,
         "recipe": started["recipe"],
         "finished": summary["finished"],
         "iterations": summary["iterations"],
         "accuracy": summary["phases"],
+        "choose_on": summary.get("choose_on"),
+        "choice_accuracy": summary.get("choice_phases", {}),
         "collapsed": summary["collapsed"],
         "collapsed_phases": summary["collapsed_phases"],
         "seconds": summary["seconds"],
@@ -89,13 +93,14 @@ def write_result(
         "at_once": max(at_once, runs_at_once(read_result(path)) if path.exists() else 1),
         "environment": started["environment"] | ({} if now == started["environment"] else {"ended_on": now}),
         "fingerprint": started["fingerprint"],
-        "curve_columns": ["iteration", "target accuracy", "source accuracy", "seconds"],
+        "curve_columns": [*CURVE, *(["choice accuracy"] if summary.get("choose_on") else [])],
         "curve": [
             [
                 record["step"],
                 record["target"]["accuracy"],
                 record["source"] and record["source"]["accuracy"],
                 seconds.get(record["step"]),
+                *([record["choice"]["accuracy"]] if "choice" in record else []),
             ]
             for record in evaluations
         ],

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor
 from statistics import mean, stdev
+from typing import Any
 
 from vmt.errors import InputError
-from vmt.paper import numbers
+from vmt.paper import notes, numbers
 from vmt.paper.experiment import Cell, Experiment, Table
 
 METHOD_OF = {"Source-Only": "source_only", "VADA": "vada", "Co-DA": "co_da", "VMT": "vmt"}
+# The upper block of Table 1, as far as its systems exist here. They have networks of their own, without instance norm.
+OTHER_METHODS = {"MMD": "mmd", "DANN": "dann_grl", "DRCN": "drcn", "DSN": "dsn", "Π-model (aug)": "pi_model"}
 M2S = "mnist-svhn"
 REFINED = Experiment(M2S, dirt_t=True)
 WITHOUT = replace(REFINED, instance_norm=False)
@@ -23,93 +26,137 @@ WARMED = {
         changes={"warm_up": 0.03125, "iterations": 160_000, "dirt_t_iterations": 40_000},
     ),
 }
+# On MNIST → MNIST-M, the paper's 0.001 for L_m(target) stands among the settings of DIRT-T: this has it there alone.
+FULL_MIXUP = {"lambda_mix_t": 0.01, "dirt_t_lambda_mix_t": 0.001, "dirt_t_iterations": 40_000}
+# With a constant λ_t as in the paper, but as short a DIRT-T as the rows with warm-up have on these tasks.
+SHORTER = {
+    task: Experiment(task, dirt_t=True, changes={"dirt_t_iterations": 40_000})
+    for task in ("svhn-mnist", "mnist-mnistm")
+}
 TARGET_STATISTICS = {"statistics": "target"}
-
-SYN_IS_RECREATED = (
-    "SYN → SVHN: Synthetic Digits are a re-creation unless the published files are in the data folder; a number on the "
-    "re-creation must not be compared with the paper's without saying so."
-)
-SOURCE_ONLY_STATISTICS = (
-    "Source-Only has running statistics of source batches; with “target statistics” it has those of target batches, as "
-    "in the authors' program. The paper does not say which of the two its number is from; without instance norm, only "
-    "the second is near it."
-)
-VADA_WEIGHTS = (
-    "VADA and Co-DA on MNIST → SVHN have VADA's own λ_t of 0.01, because VADA collapses at VMT's 0.06. Without "
-    "instance norm they have no L_c, as in the VADA paper. On other tasks they have the weights of VMT's recipe."
-)
-CO_DA_VALUES = (
-    "Co-DA's own weights could not be found. Those here are from a public re-implementation (diversity 0.001, ceiling "
-    "10), except for the agreement: at its 0.1, one of two runs on MNIST → SVHN collapsed before 20,000 iterations and "
-    "the other fell from 66 to 55 % on SVHN's test set; here it is 0.01."
-)
-WARM_UP = (
-    "“Warm-up” is ours: λ_t grows from 0 over the first 5,000 iterations of VMT. With the paper's constant λ_t, some "
-    "seeds confuse one digit with another from the start and never recover; see the page of VMT. The length was chosen "
-    "with two seeds on SVHN's test set. VMT with warm-up has 160,000 iterations on MNIST → MNIST-M, where its accuracy "
-    "on the test set was still rising after 30,000; DIRT-T after it has 40,000 on tasks other than MNIST → SVHN."
-)
-LAST_MODEL = "The accuracy is that of the last iteration of a phase on the whole test set; nothing is selected by it."
-FORTY_K = (
-    "Runs without warm-up have 40,000 iterations, followed by 160,000 of DIRT-T where they have DIRT-T; the paper "
-    "chose the number for each task among 40,000, 80,000 and 160,000. Its VMT without instance norm on MNIST → SVHN "
-    "has 160,000."
-)
+SOURCE_ROW = "Source-Only, source statistics"
 
 
-def main_cell(task: str, row: str, paper_number: float | None, instance_norm: bool, seeds: int) -> Cell:
+def longer(experiment: Experiment, **lengths: int) -> Experiment:
+    """The same experiment with phases of other lengths."""
+    return replace(experiment, changes={**experiment.changes, **lengths})
+
+
+def at_160k(experiment: Experiment) -> Experiment:
+    """VMT alone for 160,000 iterations."""
+    return longer(replace(experiment, dirt_t=False), iterations=160_000)
+
+
+# --- Table 1 ---
+
+
+def main_cell(task: str, row: str, instance_norm: bool, seeds: int) -> Cell:
     """A cell of the main table. One run gives both the number before DIRT-T and the number after it."""
+    table = numbers.WITH_INSTANCE_NORM if instance_norm else numbers.WITHOUT_INSTANCE_NORM
+    number = table[row][numbers.TASKS.index(task)]
     name, _, refined = row.partition(" + ")
     method = METHOD_OF[name]
     # CIFAR → STL has no DIRT-T.
     dirt_t = name != "Source-Only" and task != "cifar-stl"
-    experiment = Experiment(task, method, instance_norm, dirt_t)
-    return Cell(row, task, experiment, "dirt_t" if refined else method, paper_number, seeds=seeds)
+    changes = TARGET_STATISTICS if name == "Source-Only" else {}
+    experiment = Experiment(task, method, instance_norm, dirt_t, changes)
+    if (row, task, instance_norm) == ("VMT", M2S, False):  # the paper's number is from iteration 160,000
+        experiment = at_160k(experiment)
+    passing = ((SHORTER[task], 40_000),) if (row, instance_norm) == ("VMT", True) and task in SHORTER else ()
+    return Cell(row, task, experiment, "dirt_t" if refined else method, number, seeds=seeds, passing=passing)
+
+
+def seeds_of(task: str, row: str, instance_norm: bool) -> int:
+    """How many runs a cell of the main table should have."""
+    photographs = task in ("cifar-stl", "stl-cifar")
+    if not row.startswith("VMT"):
+        return 3 if task == M2S and instance_norm and row != "Source-Only" else 1
+    return 1 if photographs else 3
 
 
 def evaluation(instance_norm: bool) -> tuple[Cell, ...]:
     table = numbers.WITH_INSTANCE_NORM if instance_norm else numbers.WITHOUT_INSTANCE_NORM
-    order = ("VMT", "VMT + DIRT-T", "VADA", "Co-DA", "Source-Only", "VADA + DIRT-T", "Co-DA + DIRT-T")
+    order = ("VMT", "VMT + DIRT-T", "VADA", "VADA + DIRT-T", "Co-DA", "Co-DA + DIRT-T", "Source-Only")
     cells = []
     for row in order:
-        for task, number in zip(numbers.TASKS, table[row], strict=True):
-            if number is not None:
-                seeds = 3 if task == M2S and row.startswith("VMT") else 1 if row == "Source-Only" else 2
-                cells.append(main_cell(task, row, number, instance_norm, seeds))
-    of_target = Experiment(M2S, "source_only", instance_norm, changes=TARGET_STATISTICS)
-    row = "Source-Only, target statistics"
-    cells.append(Cell(row, M2S, of_target, "source_only", table["Source-Only"][0]))
-    return (*warmed(*WARMED), *cells) if instance_norm else tuple(cells)
+        known = [task for task, number in zip(numbers.TASKS, table[row], strict=True) if number is not None]
+        cells += [main_cell(task, row, instance_norm, seeds_of(task, row, instance_norm)) for task in known]
+        if instance_norm and row.startswith("VMT"):
+            cells += warmed(row, *WARMED)
+            cells.append(full_mixup(row))
+        if instance_norm and row == "VMT + DIRT-T":
+            cells += shorter()
+        if not instance_norm and row == "VMT":
+            at_40k = numbers.TEN_RUNS["VMT@40K, no IN"]
+            passing = ((at_160k(WITHOUT), 40_000),)
+            cells.append(
+                Cell("VMT at 40,000", M2S, WITHOUT, "vmt", *mean_and_spread(at_40k), 3, ours=True, passing=passing)
+            )
+        if row == "Source-Only":
+            cells.append(source_statistics(instance_norm))
+    return tuple(cells)
 
 
-def warmed(*tasks: str) -> tuple[Cell, ...]:
+def source_statistics(instance_norm: bool) -> Cell:
+    """Source only with running statistics of source batches, beside the number of the main table."""
+    cell = main_cell(M2S, "Source-Only", instance_norm, 1)
+    assert cell.experiment is not None
+    return replace(cell, row=SOURCE_ROW, experiment=replace(cell.experiment, changes={}), ours=True)
+
+
+def warmed(row: str, *tasks: str) -> list[Cell]:
     """Cells of VMT with warm-up, beside the paper's numbers of the main table."""
-    return tuple(
-        Cell(
-            f"{row}, warm-up",
-            task,
-            WARMED[task],
-            phase,
-            paper[numbers.TASKS.index(task)],
-            seeds=3 if task == M2S else 2,
+    return [
+        replace(
+            main_cell(task, row, True, 10 if task == M2S else 3),
+            row=f"{row}, warm-up",
+            experiment=WARMED[task],
+            ours=True,
+            passing=(),
         )
-        for row, phase in (("VMT", "vmt"), ("VMT + DIRT-T", "dirt_t"))
-        for paper in [numbers.WITH_INSTANCE_NORM[row]]
         for task in tasks
-    )
+    ]
 
 
-def pair(rows: Mapping[str, Sequence[float] | None], experiment: Experiment, seeds: int) -> tuple[Cell, ...]:
-    """Two rows, before and after DIRT-T, each with ten runs in the paper."""
-    return tuple(
-        Cell(row, M2S, experiment, phase, *mean_and_spread(values), seeds)
-        for (row, values), phase in zip(rows.items(), ("vmt", "dirt_t"), strict=True)
-    )
+def full_mixup(row: str) -> Cell:
+    cell = main_cell("mnist-mnistm", row, True, 3)
+    assert cell.experiment is not None
+    experiment = replace(cell.experiment, changes=FULL_MIXUP)
+    return replace(cell, row=f"{row}, L_m(target) 0.01 before DIRT-T", experiment=experiment, ours=True, passing=())
 
 
-def mean_and_spread(values: Sequence[float] | None) -> tuple[float | None, float | None]:
+def shorter() -> list[Cell]:
+    """DIRT-T of 40,000 iterations after VMT with a constant λ_t."""
+    cells = (main_cell(task, "VMT + DIRT-T", True, 3) for task in SHORTER)
+    return [
+        replace(cell, row="VMT + DIRT-T@40K", experiment=SHORTER[cell.column], ours=True, passing=()) for cell in cells
+    ]
+
+
+def other_systems() -> tuple[Cell, ...]:
+    cells = []
+    for row, values in numbers.OTHER_SYSTEMS.items():
+        method = OTHER_METHODS.get(row)
+        for task, number in zip(numbers.TASKS, values, strict=True):
+            if number is not None:
+                experiment = None if method is None else Experiment(task, method, instance_norm=False)
+                cells.append(Cell(row, task, experiment, method or "", number))
+    return tuple(cells)
+
+
+# --- The tables of ten runs on MNIST → SVHN ---
+
+
+def row_of_ten(
+    rows: Mapping[str, Sequence[float]], row: str, experiment: Experiment, phase: str, seeds: int, **others: Any
+) -> Cell:
+    """A row with ten runs in the paper, of which its table has the mean and the standard deviation."""
+    return Cell(row, M2S, experiment, phase, *mean_and_spread(rows[row]), seeds, **others)
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     """Mean and standard deviation, rounded as in the paper."""
-    return (None, None) if values is None else (rounded(mean(values)), rounded(stdev(values)))
+    return rounded(mean(values)), rounded(stdev(values))
 
 
 def rounded(value: float) -> float:
@@ -117,17 +164,106 @@ def rounded(value: float) -> float:
     return floor(10 * value + 0.5 + 1e-9) / 10
 
 
-def two_from(first: int, rows: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
-    return dict(list(rows.items())[first : first + 2])
+def ten_runs() -> tuple[Cell, ...]:
+    rows = numbers.TEN_RUNS
+    as_paper = {row: mean_and_spread(rows[row]) for row in ("VMT@40K", "VMT + DIRT-T@160K")}
+    long_in, long_no_in = longer(REFINED, dirt_t_iterations=280_000), longer(WITHOUT, dirt_t_iterations=260_000)
+    in_first, in_second = ((long_in, 40_000),), ((long_in, 200_000),)
+    no_in_first = ((at_160k(WITHOUT), 40_000), (long_no_in, 40_000))
+    return (
+        row_of_ten(rows, "VMT@40K", REFINED, "vmt", 10, passing=in_first),
+        Cell("VMT@40K, warm-up", M2S, WARM, "vmt", *as_paper["VMT@40K"], 10, ours=True),
+        row_of_ten(rows, "VMT + DIRT-T@160K", REFINED, "dirt_t", 10, passing=in_second),
+        Cell("VMT + DIRT-T@160K, warm-up", M2S, WARM, "dirt_t", *as_paper["VMT + DIRT-T@160K"], 10, ours=True),
+        Cell("VMT + DIRT-T@280K", M2S, long_in, "dirt_t", numbers.LONGER["VMT + DIRT-T@280K"]),
+        row_of_ten(rows, "VMT@40K, no IN", WITHOUT, "vmt", 10, passing=no_in_first),
+        row_of_ten(rows, "VMT@160K, no IN", at_160k(WITHOUT), "vmt", 10),
+        row_of_ten(rows, "VMT + DIRT-T@160K, no IN", WITHOUT, "dirt_t", 10, passing=((long_no_in, 200_000),)),
+        Cell("VMT + DIRT-T@260K, no IN", M2S, long_no_in, "dirt_t", numbers.LONGER["VMT + DIRT-T@260K, no IN"]),
+    )
 
 
-# Without L_m at VADA's λ_t, as the paper's numbers are from the VADA paper; with L_m at VMT's.
-VARIANTS: dict[str, tuple[Experiment, str]] = {
-    "L_c": (Experiment(M2S, changes={"vat": False, "mix": None, "lambda_t": 0.01}), "vmt"),
-    "L_c, L_v": (Experiment(M2S, "vada", dirt_t=True), "vada"),
-    "L_c, L_m": (Experiment(M2S, changes={"vat": False}), "vmt"),
-    "L_c, L_v, L_m": (REFINED, "vmt"),
-}
+def three_stages(rows: Mapping[str, Sequence[float]], experiment: Experiment, seeds: int) -> tuple[Cell, ...]:
+    """VMT at 40,000 and at 160,000 iterations, and DIRT-T: in this order in the paper's tables."""
+    alone = at_160k(experiment)
+    first, second, third = rows
+    return (
+        row_of_ten(rows, first, experiment, "vmt", seeds, passing=((alone, 40_000),)),
+        row_of_ten(rows, second, alone, "vmt", seeds),
+        row_of_ten(rows, third, experiment, "dirt_t", seeds),
+    )
+
+
+def renamed(cells: Sequence[Cell], *rows: str) -> tuple[Cell, ...]:
+    return tuple(replace(cell, row=row) for cell, row in zip(cells, rows, strict=True))
+
+
+def lambda_t() -> tuple[Cell, ...]:
+    rows = numbers.LAMBDA_T
+    larger, smaller = replace(WITHOUT, changes={"lambda_t": 0.02}), replace(REFINED, changes={"lambda_t": 0.01})
+    of_larger = {row: rows[row] for row in list(rows)[1:4]}
+    usual = {row: numbers.TEN_RUNS[row] for row in ("VMT@40K, no IN", "VMT@160K, no IN", "VMT + DIRT-T@160K, no IN")}
+    with_in = [row for row in rows if row.startswith("λ_t 0.01")]
+    return (
+        row_of_ten(rows, next(iter(rows)), larger, "vmt", 1, domain="source", passing=((at_160k(larger), 40_000),)),
+        *three_stages(of_larger, larger, 1),
+        *renamed(
+            three_stages(usual, WITHOUT, 3), *(f"λ_t 0.01, no IN: {row.removesuffix(', no IN')}" for row in usual)
+        ),
+        *renamed(
+            (
+                row_of_ten(numbers.TEN_RUNS, "VMT@40K", REFINED, "vmt", 3),
+                row_of_ten(numbers.TEN_RUNS, "VMT + DIRT-T@160K", REFINED, "dirt_t", 3),
+            ),
+            "λ_t 0.06: VMT@40K",
+            "λ_t 0.06: VMT + DIRT-T@160K",
+        ),
+        row_of_ten(rows, with_in[0], smaller, "vmt", 1),
+        row_of_ten(rows, with_in[1], smaller, "dirt_t", 1),
+    )
+
+
+def mixup() -> tuple[Cell, ...]:
+    ten, hidden = numbers.TEN_RUNS, numbers.ON_HIDDEN
+    on_probabilities, on_hidden = (replace(REFINED, changes={"mix": mix}) for mix in ("probabilities", "hidden"))
+    return (
+        replace(row_of_ten(ten, "VMT@40K", REFINED, "vmt", 3), row="logits"),
+        Cell("probabilities", M2S, on_probabilities, "vmt", None, ours=True),
+        replace(row_of_ten(hidden, "VMT_inter", on_hidden, "vmt", 1), row="hidden"),
+        replace(row_of_ten(ten, "VMT + DIRT-T@160K", REFINED, "dirt_t", 3), row="logits + DIRT-T"),
+        Cell("probabilities + DIRT-T", M2S, on_probabilities, "dirt_t", None, ours=True),
+        replace(row_of_ten(hidden, "VMT_inter + DIRT-T", on_hidden, "dirt_t", 1), row="hidden + DIRT-T"),
+    )
+
+
+# --- VAT against VMT ---
+
+
+def variant(row: str, task: str) -> tuple[Experiment, str]:
+    """The experiment of a row, and its phase. Without L_m, λ_t is VADA's, from whose paper the numbers are."""
+    dirt_t = task != "cifar-stl"
+    match row:
+        case "L_c":
+            lambda_t = 0.01 if task in (M2S, "mnist-mnistm") else 0.1
+            return Experiment(task, changes={"vat": False, "mix": None, "lambda_t": lambda_t}), "vmt"
+        case "L_c, L_v":
+            return Experiment(task, "vada", dirt_t=dirt_t), "vada"
+        case "L_c, L_m":
+            return Experiment(task, changes={"vat": False}), "vmt"
+    return Experiment(task, dirt_t=dirt_t), "vmt"
+
+
+VARIANTS = {row: variant(row, M2S) for row in numbers.VAT_VERSUS_VMT}
+
+
+def vat_versus_vmt() -> tuple[Cell, ...]:
+    return tuple(
+        Cell(row, task, *variant(row, task), paper=number, seeds=3 if (row, task) == ("L_c, L_v, L_m", M2S) else 1)
+        for row, values in numbers.VAT_VERSUS_VMT.items()
+        for task, number in zip(numbers.TASKS, values, strict=True)
+    )
+
+
 UPPER_BOUND = Cell(
     "Train on Target",
     M2S,
@@ -135,146 +271,136 @@ UPPER_BOUND = Cell(
     "target_only",
     numbers.TRAINED_ON_TARGET,
 )
-ON_LOGITS = {"logits": numbers.TEN_RUNS["VMT@40K"], "logits + DIRT-T": numbers.TEN_RUNS["VMT + DIRT-T@160K"]}
-ON_PROBABILITIES = {"probabilities": None, "probabilities + DIRT-T": None}
-ON_HIDDEN = dict(zip(("hidden", "hidden + DIRT-T"), numbers.ON_HIDDEN.values(), strict=True))
+
+# --- Choices ---
+
+CHOOSE_ON = 1_000
+
+
+def choices() -> tuple[Cell, ...]:
+    """The candidates of every choice that was made on a test set, each with 1,000 samples held apart to choose by."""
+
+    def candidates(of: str, phase: str, *experiments: Experiment) -> tuple[Cell, ...]:
+        return tuple(
+            Cell(f"{of}: {each.name.split('_in', 1)[1].strip('_') or 'as the paper'}", each.task, each, phase, None)
+            for each in experiments
+        )
+
+    def on(base: Experiment, *changes: Mapping[str, Any]) -> list[Experiment]:
+        return [replace(base, changes={**base.changes, **each}, choose_on=None) for each in changes]
+
+    warm: tuple[dict[str, Any], ...] = (
+        {},
+        {"warm_up": 0.0625},
+        {"warm_up": 0.125},
+        {"warm_up": 0.25},
+        {"warm_up": 0.5},
+    )
+    vmt, mnistm = Experiment(M2S), Experiment("mnist-mnistm")
+    of_mnistm: tuple[dict[str, Any], ...] = (
+        {},
+        {"lambda_mix_t": 0.01},
+        {"lambda_t": 0.03},
+        {"warm_up": 0.125},
+        {"warm_up": 0.03125, "iterations": 160_000},
+    )
+    cells = (
+        *candidates("warm-up", "vmt", *on(vmt, *warm)),
+        *candidates("λ_t", "vmt", *on(vmt, *({"lambda_t": each} for each in (0.02, 0.04, 0.08)))),
+        *candidates("λ_p of Co-DA", "co_da", *on(Experiment(M2S, "co_da"), {}, {"lambda_p": 0.1}, {"lambda_p": 0.001})),
+        *candidates("MNIST → MNIST-M", "vmt", *on(mnistm, *of_mnistm)),
+        *candidates("SVHN → MNIST", "vmt", *on(Experiment("svhn-mnist"), {}, {"warm_up": 0.125})),
+    )
+    return Table("", "", cells).choosing_on(CHOOSE_ON).cells
+
 
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        Table(
-            "evaluation",
-            "Table 1, with instance-normalised input",
-            evaluation(instance_norm=True),
-            (LAST_MODEL, FORTY_K, WARM_UP, SOURCE_ONLY_STATISTICS, VADA_WEIGHTS, CO_DA_VALUES, SYN_IS_RECREATED),
-        ),
+        Table("evaluation", "Table 1, with instance-normalised input", evaluation(instance_norm=True), notes.MAIN_IN),
         Table(
             "evaluation-no-in",
             "Table 1, without instance-normalised input",
             evaluation(instance_norm=False),
-            (LAST_MODEL, FORTY_K, SOURCE_ONLY_STATISTICS, VADA_WEIGHTS, CO_DA_VALUES, SYN_IS_RECREATED),
+            notes.MAIN_NO_IN,
         ),
-        Table(
-            "ten-runs",
-            "Runs of MNIST → SVHN",
-            (
-                *pair(two_from(2, numbers.TEN_RUNS), REFINED, 10),
-                *pair(two_from(0, numbers.TEN_RUNS), WITHOUT, 10),
-            ),
-            (LAST_MODEL, "The paper's numbers are means of ten runs."),
-        ),
-        Table(
-            "vat-versus-vmt",
-            "VAT against VMT on MNIST → SVHN, with instance norm",
-            tuple(
-                Cell(row, M2S, *VARIANTS[row], paper=values[0], seeds=3 if row == "L_c, L_v, L_m" else 1)
-                for row, values in numbers.VAT_VERSUS_VMT.items()
-            ),
-            (
-                "The paper copied its first two rows from the VADA paper. Here they have VADA's λ_t of 0.01, and the "
-                "rows with L_m have VMT's 0.06.",
-                LAST_MODEL,
-            ),
-        ),
-        Table(
-            "mixup",
-            "Where virtual labels are mixed, MNIST → SVHN with instance norm",
-            tuple(
-                cell
-                for phase in (0, 1)
-                for rows, experiment, seeds in (
-                    (ON_LOGITS, REFINED, 3),
-                    (ON_PROBABILITIES, replace(REFINED, changes={"mix": "probabilities"}), 1),
-                    (ON_HIDDEN, replace(REFINED, changes={"mix": "hidden"}), 1),
-                )
-                for cell in pair(rows, experiment, seeds)[phase : phase + 1]
-            ),
-            (
-                "The paper has a number for mixup on probabilities only without instance norm: see the table "
-                "probabilities.",
-                "The paper's numbers are means of ten runs; those on the hidden layer range from 16.3 to 85.5, and "
-                "with DIRT-T from 17.6 to 95.9.",
-                "The paper gives no equation for mixup on the hidden layer; ours is one reading of its text.",
-                LAST_MODEL,
-            ),
-        ),
+        Table("other-systems", "Table 1, systems of other papers", other_systems(), notes.OTHER_SYSTEMS),
+        Table("ten-runs", "Table 2, runs of MNIST → SVHN", ten_runs(), notes.TEN_RUNS),
         Table(
             "probabilities",
-            "Mixup on probabilities, MNIST → SVHN without instance norm",
-            pair(numbers.ON_PROBABILITIES, replace(WITHOUT, changes={"mix": "probabilities"}), 1),
-            ("The paper's numbers are means of ten runs, of which two collapsed.", LAST_MODEL),
+            "Table 3, mixup on probabilities, MNIST → SVHN without instance norm",
+            three_stages(numbers.ON_PROBABILITIES, replace(WITHOUT, changes={"mix": "probabilities"}), 1),
+            notes.PROBABILITIES,
         ),
+        Table("vat-versus-vmt", "Table 4, VAT against VMT, with instance norm", vat_versus_vmt(), notes.VAT_VERSUS_VMT),
+        Table("lambda-t", "Tables 6 and 7, the effect of λ_t on MNIST → SVHN", lambda_t(), notes.LAMBDA_T),
         Table(
-            "lambda-t",
-            "The effect of λ_t on MNIST → SVHN",
-            (
-                *pair(two_from(2, numbers.LAMBDA_T), replace(REFINED, changes={"lambda_t": 0.01}), 1),
-                *pair(two_from(0, numbers.LAMBDA_T), replace(WITHOUT, changes={"lambda_t": 0.02}), 1),
-            ),
-            ("The paper's numbers are means of ten runs; one of the ten at 0.02 collapsed.", LAST_MODEL),
+            "mixup",
+            "Table 8, where virtual labels are mixed, MNIST → SVHN with instance norm",
+            mixup(),
+            notes.MIXUP,
         ),
         Table(
             "frozen-lambda",
             "λ drawn once per run, as in the authors' program, MNIST → SVHN with instance norm",
-            pair(two_from(2, numbers.TEN_RUNS), replace(REFINED, changes={"fresh_lambda": False}), 3),
-            (
-                "The paper describes a λ that is drawn anew for every pair, as in all other tables here; the authors' "
-                "program draws the 64 of a batch once and keeps them for the run.",
-                LAST_MODEL,
+            tuple(
+                replace(
+                    row_of_ten(numbers.TEN_RUNS, row, replace(REFINED, changes={"fresh_lambda": False}), phase, 10),
+                    ours=True,
+                )
+                for row, phase in (("VMT@40K", "vmt"), ("VMT + DIRT-T@160K", "dirt_t"))
             ),
+            notes.FROZEN_LAMBDA,
         ),
         Table(
-            "upper-bound",
-            "Trained on target labels, SVHN without instance norm",
-            (UPPER_BOUND,),
-            (LAST_MODEL,),
+            "upper-bound", "Trained on target labels, SVHN without instance norm", (UPPER_BOUND,), (notes.LAST_MODEL,)
         ),
+        Table("choices", "The choices, made on 1,000 target images held apart", choices(), notes.CHOICES),
     )
 }
 
 
-def in_main(task: str, row: str, seeds: int, instance_norm: bool = True) -> Cell:
+def cell_of(table: str, row: str, task: str = M2S) -> Cell:
+    return next(cell for cell in TABLES[table].cells if (cell.row, cell.column) == (row, task))
+
+
+def in_main(task: str, row: str, instance_norm: bool = True) -> Cell:
     """A cell of the main table, for the table of priorities."""
-    table = numbers.WITH_INSTANCE_NORM if instance_norm else numbers.WITHOUT_INSTANCE_NORM
-    cell = main_cell(task, row, table[row][numbers.TASKS.index(task)], instance_norm, seeds)
+    cell = cell_of("evaluation" if instance_norm else "evaluation-no-in", row, task)
     return cell if instance_norm else replace(cell, row=f"{row}, no IN")
 
 
-def cell_of(table: str, row: str) -> Cell:
-    return next(cell for cell in TABLES[table].cells if cell.row == row)
-
+VMT_ROWS = ("VMT", "VMT + DIRT-T")
+BASELINES = ("VADA", "VADA + DIRT-T", "Co-DA", "Co-DA + DIRT-T", "Source-Only")
+DIGIT_TASKS = numbers.TASKS[1:4]
 
 TABLES["priority"] = Table(
     "priority",
     "The most important numbers of all tables, in order",
     (
-        *warmed(M2S),
-        *warmed("svhn-mnist", "mnist-mnistm"),
-        in_main(M2S, "VMT", 3),
-        in_main(M2S, "VADA", 2),
-        in_main(M2S, "Co-DA", 2),
-        in_main(M2S, "Source-Only", 1),
-        TABLES["evaluation"].cells[-1],
-        cell_of("vat-versus-vmt", "L_c"),
-        cell_of("vat-versus-vmt", "L_c, L_m"),
-        in_main("svhn-mnist", "VMT", 2),
-        in_main("mnist-mnistm", "VMT", 2),
-        # Without instance norm, the paper's VMT in Table 1 has 160K iterations; at 40K there are ten runs.
-        replace(cell_of("ten-runs", "VMT@40K, no IN"), seeds=3),
-        replace(cell_of("ten-runs", "VMT + DIRT-T@160K, no IN"), seeds=2),
+        *(cell_of("ten-runs", row) for row in ("VMT@40K, warm-up", "VMT + DIRT-T@160K, warm-up")),
+        *(cell_of("ten-runs", row) for row in ("VMT@40K", "VMT + DIRT-T@160K")),
+        *(replace(cell, row=f"{cell.row}, frozen λ") for cell in TABLES["frozen-lambda"].cells),
+        *(in_main(M2S, row) for row in BASELINES),
+        cell_of("evaluation", SOURCE_ROW),
+        *(in_main(task, row) for task in DIGIT_TASKS for row in VMT_ROWS),
+        *shorter(),
+        *(full_mixup(row) for row in VMT_ROWS),
+        *(cell for row in VMT_ROWS for cell in warmed(row, "svhn-mnist", "mnist-mnistm")),
+        *(in_main(task, row) for task in DIGIT_TASKS for row in BASELINES),
+        *(replace(cell_of("ten-runs", row), seeds=3) for row in ("VMT@40K, no IN", "VMT + DIRT-T@160K, no IN")),
+        *(in_main(M2S, row, False) for row in ("VMT", *BASELINES)),
+        cell_of("evaluation-no-in", SOURCE_ROW),
         UPPER_BOUND,
-        replace(cell_of("mixup", "probabilities"), row="VMT on probabilities"),
-        replace(cell_of("mixup", "hidden"), row="VMT on the hidden layer"),
-        in_main("syn-svhn", "VMT", 1),
-        in_main("syn-svhn", "VMT + DIRT-T", 1),
-        # For the figure of the last hidden layer, which has no instance norm in the paper.
-        in_main(M2S, "Source-Only", 1, instance_norm=False),
-        in_main(M2S, "VADA", 1, instance_norm=False),
-        in_main("svhn-mnist", "VMT + DIRT-T", 2),
-        in_main("mnist-mnistm", "VMT + DIRT-T", 2),
-        in_main(M2S, "VMT + DIRT-T", 3),
+        *(in_main(task, row, False) for task in DIGIT_TASKS for row in (*VMT_ROWS, *BASELINES)),
+        *TABLES["probabilities"].cells,
+        *(cell_of("vat-versus-vmt", row) for row in numbers.VAT_VERSUS_VMT),
+        *TABLES["lambda-t"].cells,
+        *TABLES["mixup"].cells,
+        *TABLES["other-systems"].cells,
+        *(in_main(task, "VMT") for task in ("cifar-stl", "stl-cifar")),
     ),
-    (LAST_MODEL, WARM_UP, SOURCE_ONLY_STATISTICS, VADA_WEIGHTS, CO_DA_VALUES, SYN_IS_RECREATED),
+    notes.PRIORITY,
 )
 
 
