@@ -4,15 +4,42 @@
     pip install onnxruntime numpy pillow
     python onnx_only.py runs/mine/model.onnx picture.png another.jpg
 
-The pictures may have any size, because the exported file contains the preprocessing.
+``decoded`` has the lines that turn a picture file into what the exported model reads. A model for pictures that are
+cropped to keep their aspect ratio (with ``--features``, for example) has the size and the crop in its metadata; any
+other model takes pictures of every size, because it contains the resizing. Both contain the rest of the preprocessing.
 """
 
 import json
+import math
 import sys
+from typing import Any
 
 import numpy as np
 import onnxruntime
-from PIL import Image
+from PIL import Image, ImageOps
+
+
+def decoded(path: str, expects: dict[str, Any]) -> np.ndarray:
+    """A picture as (height, width, channels) in 0–255: upright, on white, and cropped if the model expects that."""
+    (height, width), crop = expects["resized_to"], expects.get("crop")
+    with Image.open(path) as picture:
+        if crop is not None:  # a JPEG is decoded at a fraction of its size, if that is enough
+            least = math.ceil(2 * max(height, width) / crop)
+            picture.draft("RGB", (least, least))
+        picture = ImageOps.exif_transpose(picture)
+        if picture.has_transparency_data:
+            picture = picture.convert("RGBA")
+            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+        picture = picture.convert("L" if expects["channels"] == 1 else "RGB")
+    if "interpolation" in expects:
+        across, down = picture.size
+        if crop is not None:
+            scale = crop * min(picture.height / height, picture.width / width)
+            across, down = min(across, scale * width), min(down, scale * height)
+        left, top = (picture.width - across) / 2, (picture.height - down) / 2
+        box = (left, top, left + across, top + down)
+        picture = picture.resize((width, height), Image.Resampling[expects["interpolation"].upper()], box)
+    return np.asarray(picture).reshape(picture.height, picture.width, expects["channels"])
 
 
 def main(model: str, *pictures: str) -> None:
@@ -22,9 +49,7 @@ def main(model: str, *pictures: str) -> None:
     if expects["layout"] != "NHWC":
         sys.exit(f"{model} reads vectors of {expects['features']} values, not pictures.")
     for path in pictures:
-        with Image.open(path) as picture:
-            pixels = np.asarray(picture.convert("L" if expects["channels"] == 1 else "RGB"))
-        samples = pixels.reshape(1, *pixels.shape[:2], expects["channels"])
+        samples = decoded(path, expects)[None]
         if expects["dtype"] == "float32":
             lowest, highest = expects["range"]
             samples = (samples / 255 * (highest - lowest) + lowest).astype(np.float32)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -44,3 +45,25 @@ class Vectors(nn.Module):
 def still(classes: int, shape: tuple[int, ...]) -> nn.Module:
     """A network without anything random, for ``--net``."""
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+
+
+class Frozen(nn.Module):
+    """A toy network whose weights count as pretrained, with what they expect of pictures as attributes."""
+
+    size, mean, std, interpolation = 12, (0.4, 0.5, 0.6), (0.2, 0.25, 0.3), "bicubic"
+
+    def __init__(self) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(0)
+        self.maps = nn.Conv2d(3, 20, 4, stride=4)
+        self.norm = nn.BatchNorm2d(20)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.2, generator=draw)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.maps(x))).flatten(1)
+
+
+def frozen() -> nn.Module:
+    """A ready network for ``--features``."""
+    return Frozen()

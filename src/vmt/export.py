@@ -1,7 +1,9 @@
 """Export a model as one file for other programs, ONNX or ``torch.export``, and read such a file back.
 
 The file contains the preprocessing: it takes samples as they are stored and returns probabilities. Images have the
-shape (N, H, W, C), in which pictures are decoded, with any height and width; vectors have (N, F). N is free.
+shape (N, H, W, C), in which pictures are decoded; vectors have (N, F). N is free. Height and width of images are free
+as well, unless the network expects pictures that are cropped to keep their aspect ratio: then the program that decodes
+them crops them to the network's size (examples/onnx_only.py).
 
 An ONNX file only computes. A ``.pt2`` file can run code when it is opened, because ``torch.export`` unpickles parts of
 it and evaluates expressions in it, so it is read only if the caller trusts it.
@@ -14,10 +16,11 @@ import copy
 import io
 import json
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,8 +39,10 @@ from vmt.disk import check_parent_folder, write_atomically
 from vmt.errors import InputError, parsing
 from vmt.evaluate.accuracy import BATCH
 from vmt.model import Model, load, read_description
+from vmt.nets.backbone import VECTORS
 
-EXPORT_FORMAT, EXPORT_VERSION = "vmt-export", 1
+EXPORT_FORMAT, EXPORT_VERSION = "vmt-export", 2
+# Version 1 has no crop and no other interpolation than bilinear; files that need neither are still written as such.
 EXTRA = "vmt.json"
 INPUT, OUTPUT = "samples", "probabilities"
 TOLERANCE = 1e-4
@@ -51,6 +56,7 @@ NO_MESSAGES = 4
 # The memory in bytes for the weights and the results of all layers. A file decides what it computes, so without a limit
 # one of a few hundred bytes could fill the memory.
 ONNX_MEMORY = 3 * 2**29
+VALUES_AT_ONCE = 2**23  # values of samples in a batch; more of them may exceed the memory on the way
 EXPORTED = ("an exported model", "export the model again")
 
 Run = Callable[[NDArray[Any]], NDArray[np.float32]]
@@ -96,10 +102,13 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     check_parent_folder(path)
     model.check_finite()
     # On the CPU, where the file runs: a GPU rounds convolutions differently.
-    network = copy.deepcopy(model.network).cpu()
-    model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features)
-    checked = parts_of(random_samples(model.preprocess) if samples is None else samples)
-    program = traced(Deployed(model).eval(), example(model.preprocess))
+    network, backbone = copy.deepcopy(model.network).cpu(), model.backbone
+    if backbone is not None:
+        backbone = replace(backbone, module=copy.deepcopy(backbone.module).cpu())
+    model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features, backbone)
+    checked = parts_of(random_samples(model.reads) if samples is None else samples)
+    any_size = model.reads.size is not None and model.reads.stretches
+    program = traced(Deployed(model).eval(), example(model.reads), any_size)
     content = (as_onnx if format == ONNX else as_pt2)(program, header_of(model))
     parity = compared(model, from_bytes(content, format, str(path)).predict_proba, checked)
     write_atomically(path, content)
@@ -107,37 +116,55 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
 
 
 class Deployed(nn.Module):
-    """From stored samples to probabilities."""
+    """From stored samples to probabilities; if the model has a backbone, from pictures by way of their features."""
 
-    scale: Tensor
-    shift: Tensor
     fill: Tensor
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.network, self.size = model.network, model.preprocess.size
+        self.network, self.reads = model.network, Affine(model.reads)
+        self.is_images = model.reads.size is not None
+        self.size = model.reads.size if model.reads.stretches else None
         self.imputes = model.preprocess.fill is not None
         self.register_buffer("fill", torch.tensor(model.preprocess.fill or (0.0,)))
-        per_value = (-1,) if self.size is None else (-1, 1, 1)
-        for name in ("scale", "shift"):
-            self.register_buffer(name, torch.tensor(getattr(model.preprocess, name)).view(per_value))
+        self.backbone = None if model.backbone is None else model.backbone.module
+        self.of_features = Affine(model.preprocess)
 
     def forward(self, samples: Tensor) -> Tensor:
         x = samples.to(torch.float32)
         if self.imputes:
             x = torch.where(x.isnan(), self.fill, x)
+        if self.is_images:
+            x = x.permute(0, 3, 1, 2).contiguous()  # as in training, for a network that flattens with view
         if self.size is not None:
-            # Contiguous as in training, for a network that flattens with view. Antialiasing does not change how images
-            # are enlarged, so one formula serves every size.
-            x = x.permute(0, 3, 1, 2).contiguous()
+            # Antialiasing does not change how images are enlarged, so one formula serves every size.
             x = F.interpolate(x, self.size, mode="bilinear", align_corners=False, antialias=True)
-        logits: Tensor = self.network(x * self.scale + self.shift)["logits"]
+        x = self.reads(x)
+        if self.backbone is not None:
+            x = self.of_features(VECTORS(self.backbone(x)))
+        logits: Tensor = self.network(x)["logits"]
         return logits.float().softmax(1)
 
 
-def traced(module: nn.Module, samples: Tensor) -> torch.export.ExportedProgram:
-    """The module as a graph, for any number of samples and images of any size."""
-    free = {axis: torch.export.Dim(name) for axis, name in enumerate(AXES[: 3 if samples.ndim == 4 else 1])}
+class Affine(nn.Module):
+    """The scale and the shift of a preprocessing."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, preprocess: Preprocess) -> None:
+        super().__init__()
+        per_value = (-1,) if preprocess.size is None else (-1, 1, 1)
+        for name, values in zip(("scale", "shift"), preprocess.affine, strict=True):
+            self.register_buffer(name, torch.tensor(values).view(per_value))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.shift
+
+
+def traced(module: nn.Module, samples: Tensor, any_size: bool) -> torch.export.ExportedProgram:
+    """The module as a graph, for any number of samples and, if ``any_size``, for images of any size."""
+    free = {axis: torch.export.Dim(name) for axis, name in enumerate(AXES[: 3 if any_size else 1])}
     failures: list[Exception] = []
     # The strict tracer reads the code of a network; the other one records a single run, in which len(x) is constant.
     for strict in (False, True):
@@ -209,11 +236,11 @@ def header_of(model: Model) -> dict[str, str]:
     """Everything that a program needs to know if it has only the file."""
     described = {
         "format": EXPORT_FORMAT,
-        "version": str(EXPORT_VERSION),
+        "version": "1" if model.reads.stretches else str(EXPORT_VERSION),
         "classes": model.classes,
         "features": model.features,
-        "input": input_of(model.preprocess),
-        "preprocess": model.preprocess.to_dict(),
+        "input": input_of(model.reads),
+        "preprocess": model.reads.to_dict(),
         "about": model.about,
     }
     return {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in described.items()}
@@ -225,6 +252,7 @@ def input_of(preprocess: Preprocess) -> dict[str, Any]:
         described = {"name": INPUT, "layout": "NF", "dtype": "float32", "features": preprocess.channels}
         return described | ({} if preprocess.fill is None else {"missing": "NaN"})
     values = preprocess.values
+    cropped = {"crop": preprocess.crop, "interpolation": preprocess.interpolation}
     return {
         "name": INPUT,
         "layout": "NHWC",
@@ -232,6 +260,7 @@ def input_of(preprocess: Preprocess) -> dict[str, Any]:
         "range": [values.low, values.high],
         "channels": preprocess.channels,
         "resized_to": list(preprocess.size),
+        **({} if preprocess.stretches else cropped),
     }
 
 
@@ -279,8 +308,10 @@ def example(preprocess: Preprocess) -> Tensor:
     if preprocess.size is None:
         return torch.zeros(3, preprocess.channels)
     height, width = preprocess.size
+    if preprocess.stretches:
+        height, width = height + 2, width + 3
     kind = torch.uint8 if preprocess.values is BYTES else torch.float32
-    return torch.zeros(3, height + 2, width + 3, preprocess.channels, dtype=kind)
+    return torch.zeros(3, height, width, preprocess.channels, dtype=kind)
 
 
 @contextmanager
@@ -312,11 +343,17 @@ class Exported:
         self.preprocess, classes, features = read_description(header)
         self.classes, self.features = tuple(classes), tuple(features)
 
+    @property
+    def reads(self) -> Preprocess:
+        """The preprocessing of the samples that are predicted on, as :attr:`vmt.Model.reads`."""
+        return self.preprocess
+
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """The probability of each class for each sample: (N, classes)."""
         x = reorder_columns(x, self.features, "the input", "the file")
         stored = self.stored(domain(x, name="the input", missing=self.preprocess.fill is not None).x)
-        return np.concatenate([self.checked_run(stored[i : i + BATCH]) for i in range(0, len(stored), BATCH)])
+        batch = max(1, min(BATCH, VALUES_AT_ONCE // max(1, math.prod(stored.shape[1:]))))
+        return np.concatenate([self.checked_run(stored[i : i + batch]) for i in range(0, len(stored), batch)])
 
     def checked_run(self, samples: NDArray[Any]) -> NDArray[np.float32]:
         """The probabilities of a batch; a file that gives anything else is refused."""
@@ -349,6 +386,8 @@ class Exported:
             return x.cpu().numpy()
         if x.ndim != 4 or x.shape[1] not in (1, channels):
             raise InputError(f"the file reads images with {channels} channels, not samples of shape {tuple(x.shape)}.")
+        if not self.preprocess.stretches:
+            x = self.preprocess.fit(x)
         x = self.values(x).expand(-1, channels, -1, -1)
         return x.permute(0, 2, 3, 1).contiguous().cpu().numpy()
 
@@ -366,11 +405,15 @@ class Exported:
 
 
 def open_model(
-    path: str | Path, device: str = "auto", network: str | None = None, trust: bool = False
+    path: str | Path,
+    device: str = "auto",
+    network: str | None = None,
+    trust: bool = False,
+    features: str | None = None,
 ) -> Model | Exported:
-    """Open a run folder, a saved model or an exported file for prediction; the latter needs no ``network``."""
+    """Open a run folder, a saved model or an exported file for prediction; the latter needs no functions."""
     path = Path(path)
-    return load_exported(path, device, trust) if path.suffix[1:] in FORMATS else load(path, network, device)
+    return load_exported(path, device, trust) if path.suffix[1:] in FORMATS else load(path, network, device, features)
 
 
 def load_exported(path: str | Path, device: str = "auto", trust: bool = False) -> Exported:

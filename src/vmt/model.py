@@ -20,6 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from vmt.data.domains import Domain, domain, encode_labels, reorder_columns
+from vmt.data.files.features import as_pictures
 from vmt.data.files.paths import FORMATS
 from vmt.data.preprocess import Preprocess, check_range
 from vmt.device import default_torch_settings, single_precision, torch_device
@@ -28,6 +29,7 @@ from vmt.errors import InputError, few, parsing
 from vmt.evaluate.accuracy import Evaluation, evaluate, logits_of, percent
 from vmt.evaluate.finite import fault_in_weights
 from vmt.nets.adapter import placed_on_device
+from vmt.nets.backbone import Backbone, SavedBackbone
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.networks import Staged
 from vmt.nets.registry import NETS
@@ -35,7 +37,9 @@ from vmt.notebook import html_table
 from vmt.progress import duration
 
 FORMAT = "vmt-model"
-VERSION = 1
+VERSION = 2
+# Version 1 knew only images in [-1, 1]; models that need nothing else are still written as such, for earlier versions.
+BACKBONE = "backbone:"  # before the names of its weights in the file; no network has a stage with a colon in its name
 MODEL_FILE = ("a readable model file", "give the folder of a run, or a file that Model.save wrote")
 
 
@@ -55,6 +59,8 @@ class Model:
     (60, 3)
     """
 
+    backbone: Backbone | None = None  # pickles of earlier versions have none
+
     def __init__(
         self,
         network: Staged,
@@ -63,6 +69,7 @@ class Model:
         classes: Sequence[str],
         about: Mapping[str, Any] | None = None,
         features: Sequence[str] = (),
+        backbone: Backbone | None = None,
     ) -> None:
         self.network = network.eval().requires_grad_(False)
         self.spec = spec
@@ -72,6 +79,13 @@ class Model:
         """Facts about its training: method, iterations, accuracies."""
         self.features = tuple(features)
         """The names of the columns that it was trained on, if they have names."""
+        self.backbone = backbone
+        """The frozen network whose features of pictures ``network`` reads; None if it reads samples itself."""
+
+    @property
+    def reads(self) -> Preprocess:
+        """The preprocessing of the samples that are predicted on: pictures, if the model has a backbone."""
+        return self.preprocess if self.backbone is None else self.backbone.preprocess
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """The probability of each class for each sample: (N, classes)."""
@@ -93,12 +107,17 @@ class Model:
 
     def to(self, device: str | torch.device) -> "Model":
         self.network.to(device)
+        if self.backbone is not None:
+            self.backbone.module.to(device)
         return self
 
     def _samples(self, x: Any, y: Any) -> Domain:
         y = encode_labels(y, self.classes, "the input")
         x = reorder_columns(x, self.features, "the input", "the model")
         samples = domain(x, y, name="the input", missing=self.preprocess.fill is not None)
+        if self.backbone is not None and samples.is_images:
+            pictures = as_pictures(samples, self.backbone.preprocess)
+            samples = replace(samples, x=torch.from_numpy(self.backbone.features(pictures)))
         if samples.is_images != (self.preprocess.size is not None):
             kinds = ("vectors", "images") if self.preprocess.size is None else ("images", "vectors")
             raise InputError(
@@ -117,15 +136,18 @@ class Model:
         self.check_finite()
         header = {
             "format": FORMAT,
-            "version": str(VERSION),
+            "version": "1" if self.preprocess.is_plain and self.backbone is None else str(VERSION),
             "network": json.dumps(self.spec.to_dict()),
             "preprocess": json.dumps(self.preprocess.to_dict()),
             "classes": json.dumps(self.classes, ensure_ascii=False),
             "features": json.dumps(self.features, ensure_ascii=False),
             "about": json.dumps(self.about),
         }
-        # Copies, because the format cannot express that two names share a tensor, as in a layer that is used twice.
         state = self.network.state_dict()
+        if self.backbone is not None:
+            header["backbone"] = json.dumps(self.backbone.to_dict())
+            state = {**state, **{BACKBONE + name: t for name, t in self.backbone.module.state_dict().items()}}
+        # Copies, because the format cannot express that two names share a tensor, as in a layer that is used twice.
         tensors = {n: t.detach().cpu().clone(memory_format=torch.contiguous_format) for n, t in state.items()}
         write_atomically(Path(path), save(tensors, metadata=header | {"sha256": digest(tensors, header)}))
 
@@ -135,10 +157,12 @@ class Model:
             raise InputError(f"the model is not written, because {fault}: train it again with a lower learning rate.")
 
     def __repr__(self) -> str:
-        return f"Model({self.spec.name}, {len(self.classes)} classes, samples of shape {self.spec.shape})"
+        of = "" if self.backbone is None else f" on features of {self.backbone.name}"
+        return f"Model({self.spec.name}{of}, {len(self.classes)} classes, samples of shape {self.spec.shape})"
 
     def _repr_html_(self) -> str:
         kind = "vectors" if self.preprocess.size is None else "pictures"
+        kind = kind if self.backbone is None else f"features of pictures, by {self.backbone.name},"
         rows = [
             ["network", self.spec.name],
             ["samples", f"{kind} of shape {'×'.join(str(side) for side in self.spec.shape)}"],
@@ -201,11 +225,20 @@ def check_trusted(spec: NetSpec, network: str | None, what: str | Path) -> NetSp
     return spec
 
 
-def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None, device: str = "auto") -> Model:
+def load(
+    path: str | Path,
+    network: Callable[..., nn.Module] | str | None = None,
+    device: str = "auto",
+    features: Callable[..., nn.Module] | Backbone | str | None = None,
+    *,
+    head_alone: bool = False,
+) -> Model:
     """Load a model from its file, or from the folder of the run that made it.
 
     A model with a user-defined network needs ``network``: the ``package.module:function`` that it was trained with, or
-    a function that builds it. Importing runs code, so a name that only the file mentions is never imported.
+    a function that builds it. Importing runs code, so a name that only the file mentions is never imported. The same
+    holds for ``features``, the function of a model that was trained with ``--features``; its weights are in the file.
+    With ``head_alone``, such a model is loaded without the network that computes features, and reads vectors.
 
     >>> import numpy as np, tempfile, vmt
     >>> ys = np.arange(60) % 3
@@ -222,8 +255,13 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
     with parsing(path, *MODEL_FILE):
         spec = NetSpec.from_dict(json.loads(header["network"]))
         about = dict(json.loads(header["about"]))
-        preprocess, classes, features = read_description(header, spec.classes)
+        preprocess, classes, columns = read_description(header, spec.classes)
+        frozen = {n.removeprefix(BACKBONE): tensors.pop(n) for n in list(tensors) if n.startswith(BACKBONE)}
         check_size(spec, tensors)
+        saved = SavedBackbone.from_dict(json.loads(header["backbone"])) if "backbone" in header else None
+        if saved is not None and spec.shape != (saved.width,):
+            raise ValueError(f"{saved.width} features for samples of shape {spec.shape}")
+    backbone = None if saved is None or head_alone else saved.load(frozen, features, path, device)
     # Building a network draws initial weights, which are replaced; the caller's generator is left as it was.
     with default_torch_settings(), single_precision(), torch.random.fork_rng(devices=[]):
         if network is None or isinstance(network, str):
@@ -242,7 +280,8 @@ def load(path: str | Path, network: Callable[..., nn.Module] | str | None = None
         preprocess,
         classes,
         about,
-        features,
+        columns,
+        backbone,
     )
 
 

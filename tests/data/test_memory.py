@@ -9,9 +9,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vmt.data import Preprocess, domain, make_task, read_own
+from vmt import methods
+from vmt.data import Domain, Preprocess, domain, make_task, read_own
+from vmt.data.files.store import pack
+from vmt.data.stored import StoredSamples
 from vmt.data.task import check_digits
-from vmt.evaluate.accuracy import BATCH, logits_of
+from vmt.engine.engine import make_engine
+from vmt.evaluate.accuracy import BATCH, evaluate, logits_of
+from vmt.evaluate.probe import make_probe
+from vmt.nets.networks import Staged
+from vmt.runs.folder import data_fingerprint
+from vmt.step.iteration import make_context
+from vmt.step.state import build_state
 
 MIB = 2**20
 # Writing 5 to it resets the peak memory of a process to its present memory.
@@ -71,3 +80,25 @@ def test_pictures_of_another_size_are_resized_a_batch_at_a_time() -> None:
     preprocess = Preprocess(1, (48, 48), (1 / 127.5,), (-1.0,))
     all_at_once = 4 * 48 * 48 * len(x) / MIB
     assert most_taken(lambda: logits_of(Mean(), x, preprocess)) < all_at_once / 2
+
+
+def test_samples_on_the_disk_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The split, the fingerprint, the batches of training, evaluations and the probe take little of 190 MiB."""
+    monkeypatch.setenv("VMT_CACHE", str(tmp_path / "cache"))
+    row = np.random.default_rng(0).integers(0, 256, (3, 128, 128), dtype=np.uint8)
+    store = pack(tmp_path, 4000, row.shape, lambda numbers, done: (row for _ in numbers))
+    source = Domain(StoredSamples(store.rows), torch.arange(4000) % 2, "source")
+    pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+
+    def work() -> None:
+        task = make_task(source, source.without_labels(), target_test=source)
+        data_fingerprint(task)
+        state = build_state(
+            methods.source_only(), lambda: Staged({"logits": pooled}), row.shape, 0, torch.device("cpu")
+        )
+        context = make_context(task, methods.source_only(), state, seed=0, batch_size=32, bfloat16=False)
+        make_engine("eager", state, context, 0).run(methods.source_only().phases[0], 0, 3, 0)
+        evaluate(state.roles["classifier"], task.target_test or source, task.preprocess)
+        make_probe(task, 300)
+
+    assert most_taken(work) < 150

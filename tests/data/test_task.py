@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from vmt.data import domain, make_task
+from vmt.data.task import hold_apart
 from vmt.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -73,3 +74,29 @@ def test_class_names_or_their_number():
 def test_held_out_parts_are_checked_too(held_out, says):
     with pytest.raises(InputError, match=says):
         make_task(photos(8, 1, "drawings"), photos(8, 1, "photos"), target_test=held_out)
+
+
+def test_samples_held_apart_for_choices_are_neither_trained_on_nor_reported():
+    source, target = photos(8, 1, "drawings"), photos(8, 1, "photos")
+    task = make_task(source, target, target_test=target)
+    apart = hold_apart(task, 10)
+    assert apart.target_choice is not None
+    assert apart.target_test is not None
+    parts = [{row.numpy().tobytes() for row in part.x} for part in (apart.target, apart.target_choice)]
+    assert [len(part) for part in parts] == [30, 10]
+    assert parts[0] | parts[1] == {row.numpy().tobytes() for row in task.target.x}
+    assert torch.equal(apart.target_test.x, apart.target.x), "the accuracy was measured on the target itself"
+    assert torch.equal(hold_apart(task, 10).target_choice.x, apart.target_choice.x), "the same ones in every run"
+
+
+@pytest.mark.parametrize("count", [0, 39, 1000])
+def test_too_many_or_no_samples_to_choose_on_are_refused(count):
+    target = photos(8, 1, "photos")
+    with pytest.raises(InputError, match="photos"):
+        hold_apart(make_task(photos(8, 1, "drawings"), target), count)
+
+
+def test_choosing_needs_target_labels():
+    unlabelled = photos(8, 1, "photos", labels=None)
+    with pytest.raises(InputError, match="photos"):
+        hold_apart(make_task(photos(8, 1, "drawings"), unlabelled), 5)

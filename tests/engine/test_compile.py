@@ -12,10 +12,13 @@ from vmt.engine.bench import Workload
 from vmt.engine.capture import rolled_back
 from vmt.engine.compile import constants_as_tensors, reached, traced
 from vmt.engine.engine import MetricSums
-from vmt.methods.nouns import Adam
+from vmt.methods.augment import Augmentation, augmented
+from vmt.methods.nouns import SGD, Adam, Method
 from vmt.nets.norm import normalised_together
 from vmt.step.draws import seed_layers
 from vmt.step.iteration import step
+
+STRONG = Augmentation(crop=0.5, flip=True, colour=0.3, strength=0.5)
 
 
 def graph_of(work: Workload, sums: MetricSums) -> tuple[GraphModule, list[Tensor]]:
@@ -46,9 +49,16 @@ def test_one_graph_serves_every_seed_weight_and_learning_rate() -> None:
     assert operations(small(method=other, seed=5)) == operations(small(method=usual))
 
 
-@pytest.mark.parametrize("name", ["vmt_mcc", "cdan"])
-def test_traced_step_is_the_step(name: str) -> None:
-    plain, by_graph = (small(method=methods.METHODS[name]()) for _ in range(2))
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.vmt_mcc(),
+        augmented(methods.cdan(optimiser=SGD(weight_decay=1e-3, clip_norm=1.0, backbone_rate=0.1)), STRONG),
+    ],
+    ids=lambda method: method.name,
+)
+def test_traced_step_is_the_step(method: Method) -> None:
+    plain, by_graph = (small(method=method) for _ in range(2))
     phase, state, sums = by_graph.method.phases[0], by_graph.state, MetricSums()
     graph, arguments = graph_of(by_graph, sums)
     before = tensors(by_graph)

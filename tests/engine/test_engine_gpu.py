@@ -20,7 +20,8 @@ from vmt import methods
 from vmt.engine.bench import Workload, workload
 from vmt.engine.capture import captured
 from vmt.engine.engine import Engine, Prepare, captured_graph, compiled, eager
-from vmt.methods.nouns import Adam, Method
+from vmt.methods.augment import Augmentation, augmented
+from vmt.methods.nouns import SGD, Adam, AdamW, AnyOptimiser, Inverse, Method, Ramp
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
@@ -66,6 +67,28 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
         work = small(bfloat16)
         run = engine(work, prepare)
         run.run(work.method.phases[phase], 0, 5, 0)
+        results.append({**tensors(work), **run.metrics()})
+    assert run.name == "captured (eager)"
+    for name, tensor in results[0].items():
+        assert torch.equal(tensor, results[1][name]), name
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [
+        SGD(lr=Inverse(0.01), weight_decay=1e-3, clip_norm=1.0, backbone_rate=0.1),
+        AdamW(lr=Ramp(1e-3, 0.0, shape="cosine")),
+    ],
+    ids=["sgd", "adamw"],
+)
+@pytest.mark.usefixtures("exact")
+def test_other_optimisers_schedules_and_augmentation_are_captured(optimiser: AnyOptimiser) -> None:
+    method = augmented(methods.vmt_mcc(optimiser=optimiser), Augmentation(0.5, flip=True, colour=0.3, strength=0.5))
+    results = []
+    for prepare in (eager(""), captured_graph("", quiet, compile=False)):
+        work = small(method=method)
+        run = engine(work, prepare)
+        run.run(work.method.phases[0], 100, 5, 100)
         results.append({**tensors(work), **run.metrics()})
     assert run.name == "captured (eager)"
     for name, tensor in results[0].items():

@@ -22,30 +22,37 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from safetensors.torch import save
 from scipy.io import savemat
 
 import vmt
 from tests.fuzz import mutations as m
+from tests.user_modules import frozen
 from vmt.cli import select
 from vmt.data.domains import domain
 from vmt.data.files.own import ReadOptions, own_task, read_own
+from vmt.data.files.store import open_store, resumed
 from vmt.data.files.stream import InputSpec, SampleBatch, expand_inputs, stream_samples
 from vmt.data.preprocess import BYTES, Preprocess
 from vmt.data.readers.archives import unpack
 from vmt.data.readers.digits import read_mnist, read_svhn, read_usps
 from vmt.data.readers.photographs import STL_SMALL, read_cifar10, read_stl10
+from vmt.data.stored import StoredSamples
 from vmt.data.synthetic.mnistm import read_mnistm
 from vmt.errors import InputError
 from vmt.export import load_exported
 from vmt.model import Model
+from vmt.nets.backbone import Backbone, make_backbone
 from vmt.nets.factory import NetSpec
+from vmt.nets.pretrained import load_weights
 from vmt.progress import Progress
 from vmt.report.contents import gather
 from vmt.report.page import render
 from vmt.report.samples import Options
 from vmt.runs.ranking import ranked, read_history, validators_of
 from vmt.runs.ranking import warnings as rank_warnings
-from vmt.train.checkpoint import LoopState, load_latest
+from vmt.trackers import read_tracked
+from vmt.train.checkpoint import LoopState, load_latest, to_bytes
 from vmt.train.log import Log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "364b1c0"
@@ -164,10 +171,27 @@ def tar() -> bytes:
     return out.getvalue()
 
 
-def model_file(folder: Path, spec: NetSpec, preprocess: Preprocess, features: tuple[str, ...] = ()) -> bytes:
+def model_on_features(folder: Path) -> bytes:
+    backbone = make_backbone(frozen)
+    width = backbone.width
+    preprocess = Preprocess(width, None, (1.0,) * width, (0.0,) * width)
+    return model_file(folder, NetSpec("mlp", (width,), 3), preprocess, backbone=backbone)
+
+
+def start_from(name: str, folder: Path) -> None:
+    load_weights(torch.nn.Linear(3, 2), folder / name)
+
+
+def model_file(
+    folder: Path,
+    spec: NetSpec,
+    preprocess: Preprocess,
+    features: tuple[str, ...] = (),
+    backbone: Backbone | None = None,
+) -> bytes:
     torch.manual_seed(0)
     path = folder / "model.safetensors"
-    Model(spec.build(), spec, preprocess, ("ant", "bee", "cat"), {"method": "vmt"}, features).save(path)
+    Model(spec.build(), spec, preprocess, ("ant", "bee", "cat"), {"method": "vmt"}, features, backbone).save(path)
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     # The order of the names in the header is another one in each process.
@@ -232,6 +256,11 @@ def unpacked(name: str, folder: Path) -> None:
 def load_model(folder: Path) -> object:
     model = vmt.load(folder / "model.safetensors", device="cpu")
     return model.predict_proba(samples_for(model.preprocess))
+
+
+def load_model_on_features(folder: Path) -> object:
+    model = vmt.load(folder / "model.safetensors", device="cpu", features=frozen)
+    return model.predict_proba(np.zeros((2, 8, 9, 3), np.uint8))
 
 
 def run_exported(folder: Path) -> object:
@@ -386,6 +415,7 @@ def checkpoint_formats() -> Iterator[tuple[str, Format]]:
 def all_formats(folder: Path) -> dict[str, Callable[[], Format]]:
     """Every format by name; `folder` is for files that only vmt can write."""
     vector_spec = NetSpec("mlp", (3,), 3, {"width": 4})
+    weights = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}
     formats: dict[str, Callable[[], Format]] = {
         "csv": lambda: table_format("t.csv", table(), m.cells_changed),
         "tsv": lambda: table_format("t.tsv", table("\t"), m.cells_changed),
@@ -437,6 +467,7 @@ def all_formats(folder: Path) -> dict[str, Callable[[], Format]]:
             },
             m.damaged,
         ),
+        "store of pictures": store_format,
         "mat": mat_format,
         "idx": idx_format,
         "usps": lambda: Format(
@@ -460,12 +491,27 @@ def all_formats(folder: Path) -> dict[str, Callable[[], Format]]:
             {"model.safetensors": any_of(m.safetensors_changed)},
             {"model.safetensors": (load_model,)},
         ),
+        "model on features": lambda: Format(
+            {"model.safetensors": model_on_features(folder)},
+            {"model.safetensors": any_of(m.safetensors_changed)},
+            {"model.safetensors": (load_model_on_features,)},
+        ),
+        "file of weights": lambda: Format(
+            {"w.safetensors": save(weights), "w.pt": to_bytes({"state_dict": weights})},
+            {"w.safetensors": any_of(m.safetensors_changed), "w.pt": any_of(m.zipped(m.damaged))},
+            {name: (partial(start_from, name),) for name in ("w.safetensors", "w.pt")},
+        ),
         "onnx": lambda: Format(
             {"model.onnx": fixture("vectors.onnx")},
             {"model.onnx": m.one_of(m.damaged, *[m.protobuf_changed] * 4)},
             {"model.onnx": (run_exported,)},
         ),
         "run.json": lambda: run_format("finished", "run.json", m.json_changed),
+        "mlflow.json": lambda: Format(
+            {"mlflow.json": json.dumps({"uri": "http://127.0.0.1:5000", "run": "8432d8f54dd3"}).encode()},
+            {"mlflow.json": any_of(m.json_changed)},
+            {"mlflow.json": (read_tracked,)},
+        ),
         "adapt.json": lambda: run_format("adapted", "adapt.json", m.json_changed),
         "summary.json": lambda: run_format("finished", "summary.json", m.json_changed),
         "log.jsonl": lambda: run_format("finished", "log.jsonl", m.json_lines_changed, rewind_log),
@@ -474,6 +520,33 @@ def all_formats(folder: Path) -> dict[str, Callable[[], Format]]:
     return formats | {
         name: partial(dict.__getitem__, {**arrays, **checkpoints}, name) for name in (*arrays, *checkpoints)
     }
+
+
+def store_format() -> Format:
+    """Decoded pictures in the cache; what is left of an interrupted packing is in the folder ``half``."""
+    pixels = numbers(12, 3, 8, 8)
+    crc = np.array([zlib.crc32(row.tobytes()) for row in pixels], np.uint32)
+    low, high = pixels.min((1, 2, 3)), pixels.max((1, 2, 3))
+    known = {"crc": crc, "low": low, "high": high, "faults": np.array([""] * 12)}
+    lines = [{name: values[i : i + 4].tolist() for name, values in known.items()} for i in range(0, 12, 4)]
+    files = {
+        "rows.u8": pixels.tobytes(),
+        "index.npz": npz(**known),
+        "half/rows.u8": pixels.tobytes(),
+        "half/journal.jsonl": b"".join(json.dumps(line).encode() + b"\n" for line in lines),
+    }
+    index = any_of(m.zipped(m.npy_changed), m.zip_directory_changed)
+    mutated = {"rows.u8": any_of(m.damaged), "index.npz": index, "half/journal.jsonl": any_of(m.json_lines_changed)}
+    readers: dict[str, tuple[Reader, ...]] = dict.fromkeys(("rows.u8", "index.npz"), (load_store,))
+    readers["half/journal.jsonl"] = (lambda folder: resumed(folder / "half", (3, 8, 8)),)
+    return Format(files, mutated, readers)
+
+
+def load_store(folder: Path) -> object:
+    store = open_store(folder, (3, 8, 8))
+    if store is None:
+        raise InputError(f"{folder} has no complete store.")  # it would be packed again
+    return StoredSamples(store.rows)[:]
 
 
 def parquet_format() -> Format:

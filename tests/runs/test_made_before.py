@@ -84,6 +84,8 @@ def check_end(run: str, unbroken: str) -> None:
             same(found[key], wanted[key])
     (first, *rest), wanted_records = records(run), records(unbroken)
     assert first.pop("mark") == 1
+    for record in rest:  # this validator was added later
+        record.get("validators", {}).pop("neighbours", None)
     if rounds_as_then():
         assert [first, *rest] == wanted_records
     else:

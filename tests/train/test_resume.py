@@ -13,6 +13,7 @@ from tests.own_data import start, write_blobs
 from vmt.cli.main import main
 
 FLAGS = ["--iterations", 250, "--dirt-t", "--dirt-t-iterations", 150, "--interval", 40, "--log-every", 10]
+FLAGS += ["--optimiser", "adamw", "--lr", 1e-3, "--lr-schedule", "cosine", "--backbone-rate", 0.5, "--clip-norm", 3]
 FLAGS += ["--evaluate-every", 25, "--checkpoint-every", 5, "--batch-size", 16, "--precision", "float32"]
 
 

@@ -6,11 +6,14 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_device, add_json, add_net
 from vmt.data.files.paths import FORMATS
 from vmt.errors import InputError
+
+if TYPE_CHECKING:
+    from vmt.nets.backbone import Backbone
 
 EXAMPLES = """examples:
   vmt evaluate runs/m2s                        on the target test set of its task
@@ -44,17 +47,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"{arguments.model} is an exported model: evaluate the run or the saved model that it was made from."
         )
-    model = load(arguments.model, arguments.net, arguments.device)
+    model = load(arguments.model, arguments.net, arguments.device, arguments.features)
     if arguments.test is not None:
         from vmt.data.files.own import read_labelled
 
         label = arguments.label or label_of(arguments.model)
-        samples, notes = read_labelled(arguments.test, model.classes, model.preprocess, model.features, label)
+        samples, notes = read_labelled(
+            arguments.test, model.classes, model.preprocess, model.features, label, model.backbone
+        )
         x, y, name = samples.x, samples.y, arguments.test
         for note in notes:
             print(note)
     else:
-        x, y, name = test_set(arguments.model, arguments.data)
+        x, y, name = test_set(arguments.model, arguments.data, model.backbone)
     evaluation = model.evaluate(x, y)
     print(f"{evaluation.accuracy:.2%} of {evaluation.samples} samples of {name}", evaluation.table(), sep="\n")
     if arguments.json:
@@ -69,17 +74,18 @@ def label_of(model: Path) -> str | None:
     return read_run(model).data.label if (model / RUN).is_file() else None
 
 
-def test_set(folder: Path, data_folder: str | None) -> tuple[Any, Any, str]:
+def test_set(folder: Path, data_folder: str | None, backbone: Backbone | None) -> tuple[Any, Any, str]:
     """The target test set that a run was started with."""
     from vmt.runs.folder import read_run
     from vmt.runs.spec import load_data
 
     if not folder.is_dir():
         raise InputError(f"{folder} is a model file, which has no test set: give one with --test.")
-    data = read_run(folder).data
+    spec = read_run(folder)
+    data = spec.data
     if data_folder is not None:
         data = replace(data, data=data_folder)
-    test = load_data(data).target_test
+    test = load_data(data, backbone=backbone, memory=spec.recipe.config.memory).target_test
     if test is None:
         raise InputError(f"the run {folder} has no labelled target samples: give some with --test.")
     return test.x, test.y, test.name

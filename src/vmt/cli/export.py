@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from vmt.export import Parity
     from vmt.model import Model
+    from vmt.runs.spec import DataSpec
 
+FEW = 64  # pictures of the run's target to compare on, if each passes through a large network
 EXAMPLES = """examples:
   vmt export runs/mine                                    writes runs/mine/model.onnx
   vmt export runs/mine --format pt2 --out mine.pt2        for torch.export.load
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     from vmt.export import export
     from vmt.model import load
 
-    model = load(arguments.model, arguments.net, device="cpu")
+    model = load(arguments.model, arguments.net, "cpu", arguments.features)
     format, out = destination(arguments)
     samples, name = samples_to_check(arguments, model)
     parity = export(model, out, format, samples)
@@ -86,30 +88,53 @@ def destination(arguments: argparse.Namespace) -> tuple[str, Path]:
 
 def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, str]:
     """Samples to compare on, real ones if possible, and their name."""
+    import torch
+
     from vmt.runs.folder import RUN, read_run
     from vmt.runs.spec import load_data
 
     if arguments.check is not None:
         return iter(first_samples(arguments.check, model, arguments.label)), arguments.check
     if (arguments.model / RUN).is_file():
+        spec = read_run(arguments.model)
+        data = spec.data
+        if model.backbone is not None:  # which reads pictures, not their features
+            try:
+                place = pictures_to_check(data)
+                return iter(first_samples(place, model, data.label, FEW)), place
+            except InputError:
+                return None, "random pictures, because the run's data were not found"
         try:
-            task = load_data(read_run(arguments.model).data)
+            task = load_data(data, memory=spec.recipe.config.memory)
         except InputError:  # a model can be exported although its data are gone
             return None, "random samples, because the run's data were not found"
         samples = task.target_test or task.target
-        return as_stored(samples.x, model), samples.name
+        count = min(len(samples), MOST_CHECKED)
+        spaced = torch.arange(count) * len(samples) // count  # they may be too many for the memory
+        return as_stored(samples.x[spaced], model), samples.name
     return None, "random samples"
 
 
-def first_samples(given: str, model: Model, label: str | None) -> list[NDArray[Any]]:
+def pictures_to_check(data: DataSpec) -> str:
+    """Where the pictures of the target are."""
+    from vmt.data.picture_sets import PICTURE_TASKS
+
+    if data.task in PICTURE_TASKS:
+        return str(PICTURE_TASKS[data.task].folders(data.data)[1])
+    if data.target is None:
+        raise InputError("the samples of this run were given as arrays in Python: no file holds them.")
+    return data.target_test or data.target
+
+
+def first_samples(given: str, model: Model, label: str | None, most: int = MOST_CHECKED) -> list[NDArray[Any]]:
     """The first samples that ``vmt predict`` would read, as it reads them."""
     from vmt.cli.predict import ReadCounts, predictions
     from vmt.data.files.stream import InputSpec, SampleBatch, Unreadable, expand_inputs, stream_samples
 
-    reads, counts = InputSpec(model.preprocess, model.features, label), ReadCounts(MOST_CHECKED)
+    reads, counts = InputSpec(model.reads, model.features, label), ReadCounts(most)
     parts: list[NDArray[Any]] = []
     for item in stream_samples(expand_inputs([given], reads), reads, sys.stdin.buffer):
-        left = MOST_CHECKED - counts.read
+        left = most - counts.read
         if isinstance(item, Unreadable):
             counts.add(item)
         else:
@@ -117,7 +142,7 @@ def first_samples(given: str, model: Model, label: str | None) -> list[NDArray[A
             next(predictions(model, item))  # if samples do not suit the model, the error names their file
             parts.append(item.x)
             counts.read += len(item.x)
-        if counts.read + len(counts.faults) >= MOST_CHECKED:
+        if counts.read + len(counts.faults) >= most:
             break
     counts.close()
     if not parts:
@@ -131,17 +156,19 @@ def as_stored(x: Tensor, model: Model) -> Tensor:
 
     from vmt.data.preprocess import BYTES
 
-    return x.round().to(torch.uint8) if model.preprocess.size and model.preprocess.values is BYTES else x
+    return x.round().to(torch.uint8) if model.reads.size and model.reads.values is BYTES else x
 
 
 def sentence(model: Model, out: Path, parity: Parity, name: str) -> str:
     from vmt.export import input_of
 
-    described = input_of(model.preprocess)
-    if model.preprocess.size is None:
+    described = input_of(model.reads)
+    if model.reads.size is None:
         reads = f"vectors (N, {described['features']})"
     else:
-        reads = f"{described['dtype']} images (N, H, W, {described['channels']}) of any size"
+        height, width = described["resized_to"]
+        size = "(N, H, W, {}) of any size" if model.reads.stretches else f"(N, {height}, {width}, {{}})"
+        reads = f"{described['dtype']} images {size.format(described['channels'])}"
     return (
         f"Wrote {out}: {reads} in, probabilities of {len(model.classes)} classes out.\n"
         f"It differs from the model by at most {parity.difference:.1e} on {parity.samples} samples ({name})."

@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     from vmt.data.files.stream import InputSpec, expand_inputs, stream_samples
     from vmt.export import open_model
 
-    model = open_model(arguments.model, arguments.device, arguments.net, arguments.trust)
-    reads = InputSpec(model.preprocess, model.features, arguments.label)
+    model = open_model(arguments.model, arguments.device, arguments.net, arguments.trust, arguments.features)
+    reads = InputSpec(model.reads, model.features, arguments.label)
     inputs = expand_inputs(arguments.inputs, reads)
     check_not_an_input(arguments.out, [arguments.model, *inputs])
     counts = ReadCounts(arguments.max_unreadable)

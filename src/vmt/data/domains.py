@@ -8,6 +8,7 @@ import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from vmt.data.stored import StoredSamples
 from vmt.errors import InputError, few, shown
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Domain:
-    """Samples of one domain, resident on one device.
+    """Samples of one domain.
 
     Build it with :func:`vmt.data.domain`, which checks and converts; the constructor trusts its arguments.
 
@@ -31,10 +33,13 @@ class Domain:
     (16, 4, [2, 2])
     """
 
-    x: Tensor  # (N, C, H, W) images, uint8 or float32; or (N, F) float32 vectors, NaN where a value is missing
+    # (N, C, H, W) images, uint8 or float32; or (N, F) float32 vectors, NaN where a value is missing. Pictures that
+    # exceed the memory are StoredSamples, which are read from the disk when they are indexed.
+    x: Tensor
     y: Tensor | None  # (N,) int64 labels
     name: str
     features: tuple[str, ...] = ()  # names of the columns of vectors; empty if they have no names
+    files: tuple[Path, ...] = ()  # the pictures that vectors are features of; empty for any other samples
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -47,14 +52,25 @@ class Domain:
     def is_images(self) -> bool:
         return self.x.ndim == 4
 
-    def to(self, device: torch.device | str) -> "Domain":
+    @property
+    def bytes(self) -> int:
+        """The size of the samples."""
+        return self.x.numel() * self.x.element_size()
+
+    def to(self, device: torch.device | str, labels_only: bool = False) -> "Domain":
+        """The domain on a device; with `labels_only`, the samples stay where they are."""
         y = None if self.y is None else self.y.to(device)
-        return replace(self, x=self.x.to(device), y=y)
+        if labels_only:
+            return replace(self, y=y)
+        x = self.x
+        return replace(self, x=x.loaded(device) if isinstance(x, StoredSamples) else x.to(device), y=y)
 
     def subset(self, indices: Tensor) -> "Domain":
-        indices = indices.to(self.x.device)
-        y = None if self.y is None else self.y[indices]
-        return replace(self, x=self.x[indices], y=y)
+        """The samples with these numbers, (n,) int64; stored samples are not read."""
+        x = self.x
+        x = x.subset(indices) if isinstance(x, StoredSamples) else x[indices.to(x.device)]
+        files = tuple(self.files[i] for i in indices.tolist()) if self.files else ()
+        return replace(self, x=x, y=None if self.y is None else self.y[indices.to(self.y.device)], files=files)
 
     def without_labels(self) -> "Domain":
         return replace(self, y=None)
@@ -104,7 +120,8 @@ def domain(x: Any, y: Any = None, *, name: str, features: tuple[str, ...] = (), 
     features = features or column_names(x)
     if column_names(x):
         x = frame_values(x, name)
-    samples = _samples(_tensor(x, f"x of {name}"), name, features, missing)
+    stored = isinstance(x, StoredSamples)  # which were checked when they were packed
+    samples = x if stored else _samples(_tensor(x, f"x of {name}"), name, features, missing)
     if y is None:
         return Domain(samples, None, name, features)
     remedy = "number the classes from 0, as np.unique(y, return_inverse=True) does, and pass their names as classes="
@@ -128,7 +145,7 @@ def labelled_part(samples: Domain, labels: Any) -> Domain:
     if not len(known):
         raise InputError(f"no label of {samples.name} is known: give some labels, or leave out the argument.")
     return domain(
-        samples.x[known],
+        samples.subset(known).x,
         numbers[known],
         name=f"the labelled part of {samples.name}",
         features=samples.features,

@@ -1,5 +1,7 @@
 """The map from stored values to what the network sees: images to [-1, 1], vectors to zero mean and unit variance.
 
+A network with pretrained weights brings the mean and std that its images are normalised with instead.
+
 Missing values of vectors are filled in first, with the mean or the median of their feature in their domain.
 """
 
@@ -17,6 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vmt.data.domains import Domain
+from vmt.data.framing import INTERPOLATIONS, Framing, PictureFormat
+from vmt.data.stored import StoredSamples
 from vmt.errors import InputError, parsing, perhaps
 
 
@@ -57,6 +61,41 @@ class Preprocess:
     scale: tuple[float, ...]  # one value, or one per feature
     shift: tuple[float, ...]
     fill: tuple[float, ...] | None = None  # what replaces NaN in each feature; None if there were no missing values
+    # What the network's weights expect of images beyond [-1, 1]: mean and std of values in 0–1, and how to resize.
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    crop: float | None = None
+    interpolation: str = INTERPOLATIONS[0]
+
+    @property
+    def framing(self) -> Framing:
+        """How a picture file becomes a stored image."""
+        assert self.size is not None
+        return Framing(self.size, self.channels, self.crop, self.interpolation)
+
+    @property
+    def format(self) -> PictureFormat:
+        """What the network expects of pictures."""
+        return PictureFormat(self.size, self.mean, self.std, self.interpolation, self.crop)
+
+    @property
+    def affine(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The scale and the shift of what the network sees: one value, or one per channel or feature."""
+        if self.mean is None or self.std is None:
+            return self.scale, self.shift
+        (scale,), (shift,) = self.scale, self.shift
+        each = tuple(zip(self.mean, self.std, strict=True))
+        return tuple(scale / (2 * std) for _, std in each), tuple(((shift + 1) / 2 - mean) / std for mean, std in each)
+
+    @property
+    def stretches(self) -> bool:
+        """Whether images of any size are brought to the network's size by bilinear interpolation alone."""
+        return self.crop is None and self.interpolation == INTERPOLATIONS[0]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether earlier versions, which knew neither normalisation nor crops, read it correctly."""
+        return self.mean is None and self.stretches
 
     @property
     def values(self) -> ValueRange:
@@ -70,10 +109,12 @@ class Preprocess:
         """
         self._check_shape(x)
         x = x.to(torch.float32)
-        if len(self.scale) == 1:
-            x = x * self.scale[0] + self.shift[0]
+        scale, shift = self.affine
+        if len(scale) == 1:
+            x = x * scale[0] + shift[0]
         else:
-            x = x * _constant(self.scale, x.device) + _constant(self.shift, x.device)
+            per_value = (-1,) if self.size is None else (-1, 1, 1)
+            x = x * _constant(scale, x.device).view(per_value) + _constant(shift, x.device).view(per_value)
         if self.size is not None and x.shape[1] != self.channels:
             x = x.expand(-1, self.channels, -1, -1)
         return x
@@ -81,21 +122,51 @@ class Preprocess:
     def fit(self, x: Tensor) -> Tensor:
         """Resize images to the network's size, in float32 and without scaling, and fill in missing values of vectors.
 
-        Samples that need neither are returned unchanged.
+        Samples that need neither are returned unchanged; images of the network's size are taken to be cropped already.
         """
         if self.fill is not None:
             self._check_shape(x)
             return fill_missing(x, self.fill)
         if self.size is None or tuple(x.shape[2:]) == self.size:
             return x
+        if isinstance(x, StoredSamples):
+            height, width = self.size
+            raise InputError(
+                f"{x.file.path} holds pictures of {x.shape[2]}×{x.shape[3]} pixels, but the network reads "
+                f"{height}×{width}: give --image-size {height} {width}."
+            )
+        if self.crop is not None and (box := self.framing.box(*x.shape[2:])) is not None:
+            left, top, right, bottom = map(round, box)
+            x = x[:, :, top : max(bottom, top + 1), left : max(right, left + 1)]
         shrinks = self.size[0] < x.shape[2] or self.size[1] < x.shape[3]
         out = x.new_empty((*x.shape[:2], *self.size), dtype=torch.float32)
         for start in range(0, len(x), RESIZED_AT_ONCE):
             part = x[start : start + RESIZED_AT_ONCE].to(torch.float32)
             out[start : start + RESIZED_AT_ONCE] = F.interpolate(
-                part, self.size, mode="bilinear", align_corners=False, antialias=shrinks
+                part, self.size, mode=self.interpolation, align_corners=False, antialias=shrinks
             )
+        if not self.stretches:  # as in a picture file: bicubic interpolation exceeds the range of the values at edges
+            out = out.clamp_(self.values.low, self.values.high)
+            out = out.round_() if self.values is BYTES else out
         return out
+
+    def sentence(self) -> str:
+        """What the network sees, in words.
+
+        >>> Preprocess(3, (224, 224), (1 / 127.5,), (-1.0,), crop=0.875, interpolation="bicubic").sentence()
+        '224×224 pixels in colour, the central 87.5% of the shorter side, resized by bicubic interpolation, in [−1, 1]'
+        """
+        if self.size is None:
+            return f"{self.channels} values, standardised"
+        colour = {1: "in grey", 3: "in colour"}.get(self.channels, f"with {self.channels} channels")
+        parts = [f"{self.size[0]}×{self.size[1]} pixels {colour}"]
+        if self.crop is not None:
+            parts.append(f"the central {100 * self.crop:.4g}% of the shorter side")
+        parts.append(f"resized by {self.interpolation} interpolation")
+        if self.mean is None or self.std is None:
+            return ", ".join([*parts, "in [−1, 1]"])
+        mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (self.mean, self.std))
+        return ", ".join([*parts, f"with the mean {mean} subtracted and divided by the std {std}"])
 
     def to_dict(self) -> dict[str, Any]:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
@@ -103,14 +174,20 @@ class Preprocess:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Preprocess":
         with parsing("the preprocessing", "what Preprocess.to_dict writes", "give channels, size, scale and shift"):
-            size, fill = values["size"], values.get("fill")  # models of earlier versions have no fill
+            size, fill = values["size"], values.get("fill")  # models of earlier versions have none of what get() reads
+            mean, std, crop = (values.get(name) for name in ("mean", "std", "crop"))
             made = cls(
                 channels=index(values["channels"]),
                 size=None if size is None else (index(size[0]), index(size[1])),
                 scale=tuple(float(v) for v in values["scale"]),
                 shift=tuple(float(v) for v in values["shift"]),
                 fill=None if fill is None else tuple(float(v) for v in fill),
+                mean=None if mean is None else tuple(float(v) for v in mean),
+                std=None if std is None else tuple(float(v) for v in std),
+                crop=None if crop is None else float(crop),
+                interpolation=values.get("interpolation", INTERPOLATIONS[0]),
             )
+            made._check_format()
             lengths = (1,) if made.size is not None else (1, made.channels)
             if len(made.scale) != len(made.shift) or len(made.scale) not in lengths or made.channels < 1:
                 raise ValueError("channels, scale and shift do not belong together")
@@ -121,6 +198,13 @@ class Preprocess:
             if made.size is not None and (min(made.size) < 1 or made.scale[0] not in BY_SCALE):
                 raise ValueError("no images have this size and scale")
             return made
+
+    def _check_format(self) -> None:
+        _ = self.format  # checks each by itself
+        if self.size is None and not self.is_plain:
+            raise ValueError("vectors are neither resized nor normalised like images")
+        if len(self.mean or ()) != len(self.std or ()) or len(self.mean or (1,)) not in (1, self.channels):
+            raise ValueError("mean and std do not have one value per channel")
 
     def _check_shape(self, x: Tensor) -> None:
         if self.size is None:
@@ -181,22 +265,44 @@ def in_units_of(source: Domain, preprocess: Preprocess, target: Preprocess) -> D
     return replace(source, x=((standard - column(target.shift)) / column(target.scale)).to(torch.float32))
 
 
-def preprocess_for(source: Domain, target: Domain, size: tuple[int, int] | None = None) -> Preprocess:
+def preprocess_for(
+    source: Domain, target: Domain, size: tuple[int, int] | None = None, format: PictureFormat | None = None
+) -> Preprocess:
     """The one map for both domains: images to [-1, 1], vectors to zero mean and unit variance.
 
     Expects a pair that :func:`vmt.data.check_pair` accepts. Images are resized to `size`, or to the larger of the two
-    domains' sizes.
+    domains' sizes. A `format` has the mean and std that images are normalised with instead, and how they are resized.
     """
     if not source.is_images:
         return standardise(source, target)
+    size = size or (None if format is None else format.size)
     values = value_range(target)
     # The larger area, so that one of the two domains is never resampled.
-    height, width = size or max((d.x.shape[2:] for d in (target, source)), key=lambda side: side[0] * side[1])
+    sizes = (d.x.shape[2:] for d in (target, source))
+    height, width = size or max(sizes, key=lambda side: side[0] * side[1])
+    return image_preprocess((height, width), max(source.x.shape[1], target.x.shape[1]), format, values)
+
+
+def image_preprocess(
+    size: tuple[int, int], channels: int, format: PictureFormat | None, values: ValueRange = BYTES
+) -> Preprocess:
+    """The map for images of a value range: to [-1, 1], or with the normalisation of a format."""
+    if format is None:
+        return Preprocess(channels, size, (values.scale,), (values.shift,))
+    if format.mean is not None and len(format.mean) not in (1, channels):
+        raise InputError(
+            f"the mean and std have {len(format.mean)} values, but the images {channels} channels: read them in "
+            "colour (--channels 3), or give one value."
+        )
     return Preprocess(
-        channels=max(source.x.shape[1], target.x.shape[1]),
-        size=(height, width),
+        channels=channels,
+        size=size,
         scale=(values.scale,),
         shift=(values.shift,),
+        mean=format.mean,
+        std=format.std,
+        crop=format.crop,
+        interpolation=format.interpolation or INTERPOLATIONS[0],
     )
 
 

@@ -5,7 +5,7 @@ The second half of the module checks that the domains belong together: shapes, v
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmt.data.domains import Domain, column_names, frame_values, reorder_columns
+from vmt.data.framing import PictureFormat
 from vmt.data.preprocess import (
     BYTES,
     CONSTANT,
@@ -28,8 +29,13 @@ from vmt.data.preprocess import (
     standardise,
     value_range,
 )
+from vmt.data.stored import same_samples
 from vmt.device import default_torch_settings
 from vmt.errors import InputError
+from vmt.errors import whole as whole_number
+
+if TYPE_CHECKING:
+    from vmt.data.files.features import Extractor
 
 HELD_OUT_FRACTION = 0.1
 HELD_OUT_SEED = 0
@@ -47,6 +53,8 @@ class Task:
     classes: tuple[str, ...]
     preprocess: Preprocess
     target_labelled: Domain | None = None  # the part of the target whose labels may be trained on
+    target_choice: Domain | None = None  # labelled, neither trained on nor reported: for choices between runs
+    backbone: "Extractor | None" = None  # the network that computed the samples, if they are features of pictures
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -54,8 +62,15 @@ class Task:
         preprocess = self.preprocess
         return (preprocess.channels,) if preprocess.size is None else (preprocess.channels, *preprocess.size)
 
-    def to(self, device: torch.device | str) -> "Task":
-        moved: dict[str, Any] = {name: p.to(device) for name, p in vars(self).items() if isinstance(p, Domain)}
+    @property
+    def bytes(self) -> int:
+        """The size of all samples."""
+        return sum(part.bytes for part in vars(self).values() if isinstance(part, Domain))
+
+    def to(self, device: torch.device | str, labels_only: bool = False) -> "Task":
+        """The task on a device; with `labels_only`, the samples stay where they are."""
+        parts = {name: part for name, part in vars(self).items() if isinstance(part, Domain)}
+        moved: dict[str, Any] = {name: part.to(device, labels_only) for name, part in parts.items()}
         return replace(self, **moved)
 
 
@@ -69,6 +84,7 @@ def make_task(
     classes: Sequence[str] | int | None = None,
     name: str = "own data",
     size: tuple[int, int] | None = None,
+    format: PictureFormat | None = None,
     impute: str | None = None,
     standardise_per_domain: bool = False,
 ) -> Task:
@@ -76,8 +92,8 @@ def make_task(
 
     Without `source_test`, a tenth of the source is held out. `classes` are the names of the classes or their number; by
     default, the classes are counted in the source labels. Images are resized to `size`, by default the larger of the
-    two domains' sizes. `target_labelled` are target samples whose labels may be trained on
-    (:func:`vmt.methods.with_target_labels`).
+    two domains' sizes; `format` says how, and what they are normalised with. `target_labelled` are target samples whose
+    labels may be trained on (:func:`vmt.methods.with_target_labels`).
 
     `impute` is ``"mean"`` or ``"median"``: a missing value (NaN) becomes that of its feature in its domain. Without it,
     missing values are refused. Vectors are standardised over both domains together or, with `standardise_per_domain`,
@@ -113,7 +129,7 @@ def make_task(
         preprocess = standardise(target)
         source, source_test = (in_units_of(part, standardise(source), preprocess) for part in (source, source_test))
     else:
-        preprocess = preprocess_for(source, target, size)
+        preprocess = preprocess_for(source, target, size, format)
     preprocess = replace(preprocess, fill=fill)
     return Task(
         name=name,
@@ -125,6 +141,42 @@ def make_task(
         preprocess=preprocess,
         target_labelled=None if target_labelled is None else _fit(target_labelled, preprocess),
     )
+
+
+def hold_apart(task: Task, count: int) -> Task:
+    """The task without ``count`` labelled target samples, which are kept apart as its ``target_choice``.
+
+    The paper chooses settings by 1,000 labelled samples of the target's training set. They are drawn at random, the
+    same ones for every run, and are not trained on. If the accuracy is measured on the target samples themselves, they
+    are left out there as well.
+
+    >>> labelled = Domain(torch.randn(40, 3), torch.arange(40) % 2, "target")
+    >>> task = hold_apart(make_task(labelled, labelled), 10)
+    >>> len(task.target), len(task.target_choice)
+    (30, 10)
+    """
+    target, count = task.target, whole_number(count, "choose_on")
+    if target.y is None:
+        raise InputError(
+            f"choose_on needs the labels of {target.name}, and not all of its samples have one: label them, or leave "
+            "choose_on out."
+        )
+    if task.target_labelled is not None:
+        raise InputError(
+            "choose_on holds target labels apart, but they are to be trained on: leave out one of the two."
+        )
+    if not 1 <= count <= len(target) - 2:
+        raise InputError(
+            f"choose_on is {count}, but {target.name} has {len(target)} samples: give a number from 1 to "
+            f"{len(target) - 2}."
+        )
+    order = torch.randperm(len(target), generator=torch.Generator().manual_seed(HELD_OUT_SEED))
+    apart, kept = order[:count].sort().values, order[count:].sort().values
+    test = task.target_test
+    if test is not None and same_samples(test.x, target.x):
+        test = test.subset(kept)
+    choice = replace(target.subset(apart), name=f"{target.name}, held apart for choices")
+    return replace(task, target=target.subset(kept), target_test=test, target_choice=choice)
 
 
 def _imputed(

@@ -4,14 +4,16 @@ The readers are imported when a task is loaded: the command line lists the tasks
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vmt.data.picture_sets import PICTURE_TASKS, PictureTask
 from vmt.errors import InputError, perhaps
 
 if TYPE_CHECKING:
     from vmt.data.domains import Domain
+    from vmt.data.files.own import ReadOptions
     from vmt.data.readers.digits import Split
     from vmt.data.task import Task
 
@@ -30,6 +32,16 @@ class TaskInfo:
     needs_data: bool
     load: "Callable[[Path | None], Task]"
 
+    def missing(self, data: Path) -> str:
+        """What the data folder lacks for this task, and where to get it; an empty text if everything is there."""
+        if self.name in PICTURE_TASKS:
+            published = PICTURE_TASKS[self.name].set
+            lacking = published.missing(data)
+            return f"{', '.join(lacking)} of {published.title}, from {published.home}" if lacking else ""
+        lacking = [FOLDERS[each] for each in (self.source, self.target) if self.needs_data]
+        lacking = [folder for folder in lacking if not (data / folder).is_dir()]
+        return f"{', '.join(lacking)}; see vmt data --help" if lacking else ""
+
 
 def load_task(name: str, data: Path | None = None) -> "Task":
     """Load a named task on the CPU; `data` is the folder with the files of the published sets.
@@ -39,7 +51,7 @@ def load_task(name: str, data: Path | None = None) -> "Task":
     ('rendered digits', (16, 16), 10)
     """
     if name not in TASKS:
-        raise InputError(f"there is no task {name!r}{perhaps(name, TASKS)}: choose one of {', '.join(TASKS)}.")
+        raise InputError(f"there is no task {name!r}{perhaps(name, TASKS)}: choose one of {', '.join(NAMES_OF_TASKS)}.")
     return TASKS[name].load(data)
 
 
@@ -121,6 +133,37 @@ def _from_files(name: str, source: str, target: str, description: str) -> TaskIn
     return TaskInfo(name, description, source, target, needs_data=True, load=load)
 
 
+def picture_task(
+    task: PictureTask, data: Path | None, how: "ReadOptions | None" = None
+) -> "tuple[Task, tuple[str, ...]]":
+    """A task of a set of pictures in folders, and notes on how they were read; ``how`` is as for your own pictures.
+
+    The source is its whole domain, and so is the target, whose labels only measure the accuracy.
+    """
+    from vmt.data.files.own import own_task
+
+    source, target = task.folders(data)
+    names = task.names(data)
+    made, notes = own_task(source, target, how=how)
+    test = None if made.target_test is None else replace(made.target_test, name=names[1])
+    source_test = None if made.source_test is None else replace(made.source_test, name=f"{names[0]} held out")
+    made = replace(made, name=task.name, source_test=source_test, target_test=test)
+    made = replace(made, source=replace(made.source, name=names[0]), target=replace(made.target, name=names[1]))
+    return made, notes
+
+
+def _pictures(task: PictureTask) -> TaskInfo:
+    domains = task.set.domains
+    return TaskInfo(
+        task.name,
+        task.description,
+        f"{task.set.title} {domains[task.source].title}",
+        domains[task.target].title,
+        needs_data=True,
+        load=lambda data: picture_task(task, data)[0],
+    )
+
+
 def _digits(data: Path | None) -> "Task":
     from vmt.data.synthetic.digits import digits_task
 
@@ -146,5 +189,8 @@ TASKS: dict[str, TaskInfo] = {
         _from_files("stl-cifar", "STL-10", "CIFAR-10", "small photographs, nine shared classes, 32×32"),
         _from_files("mnist-usps", "MNIST", "USPS", "handwritten digits to scanned postcodes, 32×32"),
         _from_files("usps-mnist", "USPS", "MNIST", "scanned postcodes to handwritten digits, 32×32"),
+        *map(_pictures, PICTURE_TASKS.values()),
     )
 }
+# For help and messages, which need not list every pair of the sets of pictures.
+NAMES_OF_TASKS = (*(name for name in TASKS if name not in PICTURE_TASKS), "pacs-photo-art and others (vmt tasks)")

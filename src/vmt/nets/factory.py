@@ -1,8 +1,8 @@
 """Networks by name: what must be recorded to build a network again, and how it is built.
 
 A name is one of the package's networks (:mod:`vmt.nets.registry`), a user's function ``package.module:function``, or a
-network of timm, ``timm:name``. A saved model holds its :class:`NetSpec`, so that it can be loaded on another machine
-without running code that was saved with it.
+network of timm or torchvision, ``timm:name`` or ``torchvision:name``. A saved model holds its :class:`NetSpec`, so that
+it can be loaded on another machine without running code that was saved with it.
 """
 
 import inspect
@@ -12,7 +12,7 @@ import operator
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,11 +22,14 @@ import torch
 from torch import nn
 
 from vmt.errors import InputError, perhaps
-from vmt.nets import networks
+from vmt.nets import networks, published
 from vmt.nets.adapter import from_module, last_dense
 from vmt.nets.networks import Staged
-from vmt.nets.registry import NETS
+from vmt.nets.pretrained import TORCHVISION, freeze_statistics, load_weights, torchvision_module
+from vmt.nets.registry import NETS, NetSettings
 
+# The options that every network takes.
+SETTINGS = frozenset(field.name for field in fields(NetSettings))
 PREFIX, TIMM = "module:", "timm:"
 # The options that timm's networks take. A model file from elsewhere holds options, too, and others can make timm open
 # a file of weights or download one (checkpoint_path, pretrained_cfg …).
@@ -79,30 +82,35 @@ class NetSpec:
     def build(self) -> Staged:
         if self.factory is not None:
             return built(imported(self.factory), self.factory, self.shape, self.classes, self.options)
+        if self.name.startswith(TORCHVISION):
+            return build_torchvision(self.name.removeprefix(TORCHVISION), self.shape, self.classes, self.options)
         hint = perhaps(self.name, NETS)
         if self.name.startswith(TIMM) or (self.name not in NETS and not hint and has_timm(self.name)):
             return build_timm(self.name.removeprefix(TIMM), self.shape, self.classes, self.options)
         if self.name not in NETS:
             raise InputError(
                 f"there is no network {self.name!r}{hint}: choose one of {', '.join(NETS)}, your own "
-                "package.module:function, or timm:name."
+                "package.module:function, timm:name or torchvision:name."
             )
         function, defaults = NETS[self.name]
-        build: Callable[..., Staged] = getattr(networks, function)
-        options = {**defaults, **self.options}
+        build: Callable[..., Staged] = getattr(networks if hasattr(networks, function) else published, function)
+        if self.options.get("pretrained"):
+            raise InputError(f"the network {self.name!r} has no pretrained weights: use timm:name or torchvision:name.")
+        own = {name: value for name, value in self.options.items() if name == "logit_norm" or name not in SETTINGS}
         try:
-            return build(self.shape, self.classes, **options)
+            network = build(self.shape, self.classes, **{**defaults, **own})
         except TypeError as error:
             why = str(error).splitlines()[0]  # torch lists every way to call a function
             raise InputError(f"the network {self.name!r} cannot be built with {dict(self.options)}: {why}.") from error
+        return started(network, self.options) if self.options.keys() & SETTINGS else network
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "shape": list(self.shape), "classes": self.classes, "options": dict(self.options)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "NetSpec":
-        # A saved model has its own weights, so no pretrained ones are downloaded for it.
-        saved = {k: v for k, v in values["options"].items() if k != "pretrained"}
+        # A saved model has its own weights, so none are downloaded for it or read from a file that it names.
+        saved = {k: v for k, v in values["options"].items() if k not in ("pretrained", "weights")}
         options = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
         shape = tuple(map(operator.index, values["shape"]))
         if len(shape) not in (1, 3) or min(shape) < 1 or math.prod(shape) > MOST_VALUES:
@@ -117,7 +125,7 @@ class NetSpec:
 
 def factory_name(net: str) -> str | None:
     """``package.module:function`` from any way to write it; None for a name that does not stand for a function."""
-    if net.startswith(TIMM) or ":" not in net:
+    if net.startswith((TIMM, TORCHVISION)) or ":" not in net:
         return None
     name = net.removeprefix(PREFIX)
     module, _, function = name.partition(":") if ":" in name else name.rpartition(".")
@@ -126,8 +134,8 @@ def factory_name(net: str) -> str | None:
     return f"{module}:{function}"
 
 
-def imported(name: str) -> Callable[..., Any]:
-    """The function of that name, from an installed package or the current folder."""
+def imported(name: str, flag: str = "--net") -> Callable[..., Any]:
+    """The function of that name, from an installed package or the current folder; ``flag`` is the one that names it."""
     path, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -138,14 +146,14 @@ def imported(name: str) -> Callable[..., Any]:
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):
             raise InputError(f"the module {path} cannot be imported: {reason(error)}.") from error
         raise InputError(
-            f"there is no module {error.name!r}, neither in the current folder nor installed: correct --net {name}."
+            f"there is no module {error.name!r}, neither in the current folder nor installed: correct {flag} {name}."
         ) from error
     except Exception as error:
         raise InputError(f"the module {path} cannot be imported: {reason(error)}.") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         hint = perhaps(attribute, (key for key, value in vars(module).items() if callable(value)))
-        raise InputError(f"the module {path} has no function {attribute!r}{hint}: correct --net {name}.")
+        raise InputError(f"the module {path} has no function {attribute!r}{hint}: correct {flag} {name}.")
     found: Callable[..., Any] = function
     return found
 
@@ -161,11 +169,20 @@ def built(
     function: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
 ) -> Staged:
     """The staged network that a user's function builds; ``name`` is the function's name in messages."""
+    ours, own = {}, dict(options)
+    for option in SETTINGS & own.keys():
+        if not accepted(function, {option: None}):
+            ours[option] = own.pop(option)
+    if ours.get("pretrained"):
+        raise InputError(
+            f"the function {name} has no parameter pretrained: leave --pretrained out if it returns a ready network, "
+            "or give it the parameter."
+        )
     try:
-        module = function(**accepted(function, {"classes": classes, "shape": shape}), **options)
+        module = function(**accepted(function, {"classes": classes, "shape": shape}), **own)
     except Exception as error:
         raise InputError(f"the function {name} failed: {reason(error)}.") from error
-    return staged(module, name, shape, classes)
+    return staged(module, name, shape, classes, ours)
 
 
 def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -197,12 +214,26 @@ def build_timm(name: str, shape: tuple[int, ...], classes: int, options: Mapping
         raise InputError(f"timm has no network {name!r}{hint}: see timm.list_models().")
     if len(shape) != 3:
         raise InputError(f"timm's {name} reads images, but a sample has shape {shape}: use --net mlp for vectors.")
-    check_timm_options(options)
+    own = {option: value for option, value in options.items() if option == "pretrained" or option not in SETTINGS}
+    check_timm_options(own)
     try:
-        module = package.create_model(name, num_classes=classes, in_chans=shape[0], **options)
+        module = package.create_model(name, num_classes=classes, in_chans=shape[0], **own)
     except Exception as error:
         raise InputError(f"timm cannot build {name} for {shape[0]} channels: {reason(error)}.") from error
-    return staged(module, name, shape, classes)
+    return staged(module, name, shape, classes, options)
+
+
+def build_torchvision(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Staged:
+    """A network of torchvision; the option ``pretrained=True`` loads weights."""
+    if unknown := options.keys() - SETTINGS:
+        raise InputError(f"networks of torchvision have no option {min(unknown)!r}: leave it out.")
+    try:
+        module = torchvision_module(name, shape, bool(options.get("pretrained")))
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"torchvision cannot build {name}: {reason(error)}.") from error
+    return staged(module, name, shape, classes, options)
 
 
 def check_timm_options(options: Mapping[str, Any]) -> None:
@@ -232,8 +263,11 @@ def timm() -> Any:
 # From any module to a staged network.
 
 
-def staged(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Staged:
-    """A module as a staged network, tried on two samples."""
+def staged(
+    module: Any, name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any] | None = None
+) -> Staged:
+    """A module as a staged network, with the options of :class:`NetSettings`, tried on two samples."""
+    options = options or {}
     if not isinstance(module, nn.Module):
         raise InputError(f"{name} returned a {type(module).__name__}: return an nn.Module.")
     check_precision(module, name)
@@ -242,9 +276,15 @@ def staged(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Stag
         with torch.no_grad():
             if any(nn.parameter.is_lazy(p) for p in module.parameters()):
                 module.eval()(samples)  # so that lazy layers learn their sizes
-            if not isinstance(module, Staged):
+            if isinstance(module, Staged):
+                module = started(module, options)
+            else:
                 head = head_of(module.eval(), name, shape)
-                module = from_module(module.train(), classes, head=head)
+                if options.get("weights"):
+                    load_weights(module, options["weights"], head)
+                normalise = options.get("logit_norm", True) is not False
+                module = from_module(module.train(), classes, head=head, normalise_logits=normalise)
+                module = started(module, {**options, "weights": None})
             network: Staged = module
             logits = network.eval()(samples)["logits"]
     except InputError:
@@ -259,6 +299,15 @@ def staged(module: Any, name: str, shape: tuple[int, ...], classes: int) -> Stag
     if samples._version:  # VAT needs the gradient at the samples themselves
         raise InputError(f"the network of {name} changes its input in place: write x = x - m, not x -= m, and so on.")
     network.train()
+    return network
+
+
+def started(network: Staged, options: Mapping[str, Any]) -> Staged:
+    """A new network with the weights in a file, if the options name one, and with frozen statistics, if they say so."""
+    if options.get("weights"):
+        load_weights(network, options["weights"])
+    if options.get("freeze_statistics"):
+        freeze_statistics(network)
     return network
 
 

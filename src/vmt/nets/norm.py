@@ -18,6 +18,9 @@ from vmt.kernels.forward_call import BatchStatistics, call
 from vmt.kernels.normalisation import After, NormaliseActivate, NormaliseImages, fusable, serves_images
 from vmt.losses import at_least_float32
 
+# Of the buffers of a network, these follow the batches. Others may be infinite, as the masks of attention layers are.
+RUNNING_STATISTICS = ("running_mean", "running_var")
+
 
 @contextmanager
 def passes(sizes: tuple[int, ...], updating: tuple[int, ...]) -> Iterator[None]:
@@ -46,6 +49,8 @@ class BatchNorm(nn.Module):
 
     running_mean: Tensor
     running_var: Tensor
+    frozen = False
+    """Whether training uses the running statistics, too, and leaves them as they are."""
 
     def __init__(self, channels: int, eps: float = 1e-3, momentum: float = 0.01) -> None:
         super().__init__()
@@ -56,7 +61,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
+        if self.frozen or not self.training:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         sizes = call.sizes or (len(x),)
         if len(sizes) > 1 and sum(sizes) != len(x):
@@ -91,7 +96,7 @@ class BatchNorm(nn.Module):
 
     def fuses(self, x: Tensor) -> bool:
         """Whether a kernel can do the norm together with what follows it, for a convolution of x."""
-        return self.training and fusable(x, len(self.weight), call.sizes or (len(x),))
+        return self.training and not self.frozen and fusable(x, len(self.weight), call.sizes or (len(x),))
 
     def activated(self, x: Tensor, after: After, bias: Tensor) -> Tensor:
         """The norm of x and what follows it.

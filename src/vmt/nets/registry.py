@@ -1,5 +1,7 @@
 """The package's networks by name. The command line lists them without importing PyTorch."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 # The function of vmt.nets.networks that builds each network, and the options that it is called with.
@@ -16,4 +18,40 @@ NETS: dict[str, tuple[str, dict[str, Any]]] = {
     "small_group_norm": (CNN, {**SMALL, "norm": "group", "logit_norm": False}),
     "tiny_group_norm": (CNN, {**TINY, "norm": "group", "logit_norm": False}),
     "mlp_layer_norm": (MLP, {"norm": "layer", "logit_norm": False}),
+    # Those of other papers (vmt.nets.published).
+    **{name: (name, {}) for name in ("dann_mnist", "dann_svhn", "drcn", "self_ensembling")},
 }
+
+
+@dataclass(frozen=True)
+class NetSettings:
+    """Options that every network takes, beside those of its own. None leaves the network's default."""
+
+    pretrained: bool | None = None
+    """Start from pretrained weights: for timm:name, torchvision:name, or a function with a parameter pretrained."""
+
+    weights: str | None = None
+    """Start from the weights in this file: .safetensors, or a checkpoint of PyTorch that holds tensors alone."""
+
+    logit_norm: bool | None = None
+    """Batch norm on the logits, as in the paper; on by default, but not with pretrained weights."""
+
+    freeze_statistics: bool | None = None
+    """Keep the batch-norm statistics of the initial weights in all stages before the logits; off by default."""
+
+
+def with_defaults(options: Mapping[str, Any], ready: bool = False) -> dict[str, Any]:
+    """The options of a network with those that follow from others.
+
+    Pretrained weights, also those of a function that returns a ``ready`` network, have no batch norm on their logits,
+    which would press every batch towards equal classes.
+
+    >>> with_defaults({"pretrained": True})
+    {'logit_norm': False, 'pretrained': True}
+    """
+    return {"logit_norm": False, **options} if ready or starts_trained(options) else dict(options)
+
+
+def starts_trained(options: Mapping[str, Any]) -> bool:
+    """Whether the options of a network ask for weights that were trained elsewhere."""
+    return bool(options.get("pretrained") or options.get("weights"))

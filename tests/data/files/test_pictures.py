@@ -2,6 +2,7 @@
 
 import os
 import resource
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from tests.own_pictures import CLASSES, class_folders, giant_png, picture, save,
 from vmt.data import read_own
 from vmt.data.files import pictures as module
 from vmt.data.files.pictures import TooLarge, UnknownRange, decode, read_header
+from vmt.data.framing import Framing
+from vmt.disk import DAY
 from vmt.errors import InputError
 
 RAMP = np.linspace(0, 255, 16, dtype=np.uint8)[None].repeat(8, 0)  # 8×16, dark on the left
@@ -29,7 +32,7 @@ def test_every_mode_shows_the_same_picture(tmp_path: Path, mode: str, channels: 
     else:
         grey = grey.convert(mode)
     grey.save(path)
-    pixels = decode(path, (8, 16), channels)
+    pixels = decode(path, Framing((8, 16), channels))
     assert pixels.dtype == np.uint8
     assert pixels.shape == (channels, 8, 16)
     if mode == "1":
@@ -47,12 +50,12 @@ def test_a_rule_for_deep_pictures_does_not_depend_on_their_values(tmp_path: Path
         dim[0, 0] = white * 0.8
         for name, values in (("bright", bright), ("dim", dim)):
             Image.fromarray(values).save(tmp_path / f"{name}.{kind}")
-        pixels = {name: decode(tmp_path / f"{name}.{kind}", (8, 8), 1)[0] for name in ("bright", "dim")}
+        pixels = {name: decode(tmp_path / f"{name}.{kind}", Framing((8, 8), 1))[0] for name in ("bright", "dim")}
         assert (pixels["bright"] == 204).all()
         assert pixels["dim"][0, 0] == 204
         assert pixels["dim"][1, 1] == 1
     (tmp_path / "12 bits.pgm").write_bytes(b"P5 8 8 4095\n" + np.full((8, 8), 3276, ">u2").tobytes())
-    assert (decode(tmp_path / "12 bits.pgm", (8, 8), 1) == 204).all()
+    assert (decode(tmp_path / "12 bits.pgm", Framing((8, 8), 1)) == 204).all()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_pictures_of_unknown_range_are_refused_and_not_black(tmp_path: Path, val
     with pytest.raises(InputError, match=r"0\.tif .*(8 or 16 bits|0–1)"):
         read_own(root)
     with pytest.raises(UnknownRange):
-        decode(root / "0.tif", (8, 8), 1)
+        decode(root / "0.tif", Framing((8, 8), 1))
 
 
 def test_a_note_names_pictures_that_are_nearly_black(tmp_path: Path) -> None:
@@ -93,10 +96,10 @@ def test_transparency_becomes_white(tmp_path: Path) -> None:
     palette = palette.convert("P")
     palette.putpalette([0, 0, 0, 0, 0, 0])
     palette.save(tmp_path / "palette.png", transparency=1)
-    seen = decode(tmp_path / "rgba.png", (8, 8), 3)
+    seen = decode(tmp_path / "rgba.png", Framing((8, 8), 3))
     assert (seen[:, :4] == 0).all()
     assert (seen[:, 4:] == 255).all()
-    assert (decode(tmp_path / "palette.png", (8, 8), 1)[0] == np.tile([0, 255], (8, 4))).all()
+    assert (decode(tmp_path / "palette.png", Framing((8, 8), 1))[0] == np.tile([0, 255], (8, 4))).all()
 
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "tif", "webp"])
@@ -111,7 +114,7 @@ def test_exif_orientation(tmp_path: Path, orientation: int, kind: str) -> None:
     with Image.open(path) as image:
         upright = np.asarray(ImageOps.exif_transpose(image)).transpose(2, 0, 1)
     assert read_header(path).size == upright.shape[1:]
-    np.testing.assert_array_equal(decode(path, read_header(path).size, 3), upright)
+    np.testing.assert_array_equal(decode(path, Framing(read_header(path).size, 3)), upright)
 
 
 def test_resizing_is_that_of_the_preprocessing(tmp_path: Path) -> None:
@@ -122,17 +125,17 @@ def test_resizing_is_that_of_the_preprocessing(tmp_path: Path) -> None:
     pixels = picture(2, size=(40, 30))
     path = save(tmp_path / "x.png", pixels)
     later = Preprocess(3, (12, 8), (1.0,), (0.0,)).fit(torch.from_numpy(pixels.transpose(2, 0, 1)[None].copy()))
-    np.testing.assert_allclose(decode(path, (12, 8), 3), later[0], atol=1)
+    np.testing.assert_allclose(decode(path, Framing((12, 8), 3)), later[0], atol=1)
 
 
 def test_a_giant_png_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     path = giant_png(tmp_path / "giant.png")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(TooLarge):
-        decode(path, (32, 32), 1)
+        decode(path, Framing((32, 32), 1))
     large = giant_png(tmp_path / "large.png", 9_000)  # below Pillow's own limit
     with pytest.raises(TooLarge):
-        decode(large, (32, 32), 1)
+        decode(large, Framing((32, 32), 1))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
 
 
@@ -141,7 +144,7 @@ def test_a_giant_jpeg_is_read_at_a_fraction_of_its_size(tmp_path: Path) -> None:
     Image.new("L", (14_000, 14_000), 200).save(path)  # beyond Pillow's own limit
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert read_header(path).size == (14_000, 14_000)
-    np.testing.assert_array_equal(decode(path, (32, 32), 1), np.full((1, 32, 32), 200))
+    np.testing.assert_array_equal(decode(path, Framing((32, 32), 1)), np.full((1, 32, 32), 200))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
@@ -235,17 +238,18 @@ def test_the_cache_removes_the_least_recently_used(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = unlabelled_folder(tmp_path / "a", 3)
+    kept = own_cache / "vmt" / "pictures"
     read_own(root, image_size=(8, 8))
-    old = set(own_cache.rglob("*.npz"))
+    old = set(kept.iterdir())
     for path in old:
         os.utime(path, (0, 0))
     read_own(root, image_size=(9, 9))
-    pixels = {path for path in own_cache.rglob("*.npz") if path not in old}
-    assert pixels
-    assert len(old & set(own_cache.rglob("*.npz"))) == 1, "the sizes were used again, the pixels were not"
-    monkeypatch.setattr(module, "CACHE_BYTES", max(path.stat().st_size for path in pixels))
+    assert len(old & set(kept.iterdir())) == 1, "the sizes were used again, the pixels were not"
+    monkeypatch.setattr("vmt.cache.CACHE_BYTES", 1)
+    for path in kept.iterdir():
+        os.utime(path, (time.time() - 2 * DAY,) * 2)
     read_own(root, image_size=(8, 9))
-    assert len(list(own_cache.rglob("*.npz"))) == 1
+    assert len(set(kept.iterdir())) == 2, "those of this run, which are used now, are kept"
 
 
 def test_a_progress_bar_only_when_reading_takes_long(

@@ -7,18 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from vmt.cache import cache_folder
 from vmt.data.domains import MIN_SIDE, Domain, class_name, column_indices, domain, sorted_names
+from vmt.data.files.features import Extractor, features_of_arrays, read_features
 from vmt.data.files.folders import PictureList, list_pictures
 from vmt.data.files.numpy_files import read_npy, read_npz
 from vmt.data.files.paths import INPUT_FORMATS, TABLE_SUFFIXES, existing_file, file_suffix
-from vmt.data.files.pictures import PictureHeaders, Size, read_headers, read_pictures
+from vmt.data.files.pictures import PictureHeaders, read_headers, read_pictures
 from vmt.data.files.stream import to_value_range
 from vmt.data.files.tables import LABEL, TableOptions, read_csv, read_parquet
-from vmt.data.preprocess import Preprocess
+from vmt.data.framing import INTERPOLATIONS, Framing, PictureFormat, Size
+from vmt.data.preprocess import BYTES, Preprocess
+from vmt.data.stored import StoredSamples
 from vmt.data.task import Task, check_digits, make_task
-from vmt.errors import InputError, few, shown
+from vmt.device import memory_for_samples
+from vmt.errors import InputError, few, shown, size_of
 
 LARGEST_SIDE, SMALLEST_SIDE = 64, 8  # limits of the size that is chosen for pictures; users may choose any other
 UNLABELLED = ("unlabelled", "unlabeled")  # names of a subfolder of samples without labels
@@ -37,6 +43,9 @@ class ReadOptions:
     progress: bool = True
     strict: bool = False  # refuse an image size or channels that would have no effect
     missing: bool = False  # read missing values of vectors as NaN, instead of refusing them
+    format: PictureFormat | None = None  # what the network expects of pictures, apart from their size
+    extractor: Extractor | None = None  # reads pictures as their features, vectors
+    memory: int | None = None  # pictures that take more bytes than this stay on the disk; None reads all into memory
 
     def __post_init__(self) -> None:
         if self.image_size is not None and (len(self.image_size) != 2 or min(self.image_size) < MIN_SIDE):
@@ -68,18 +77,23 @@ def read_own(
     label: str | None = None,
     missing: bool = False,
     needs_labels: bool = False,
+    format: PictureFormat | None = None,
+    extractor: Extractor | None = None,
     cache: bool = True,
     progress: bool = False,
+    memory: str | None = None,
 ) -> Own:
     """Read your own samples: a folder of pictures (with one subfolder per class, if labelled), or a .csv, .csv.gz,
     .parquet, .npz or .npy file.
 
     `like=source` reads a target so that it agrees with its source in the `classes`, in the `image_size` and `channels`
-    of pictures, and in the `features` of tables. Each of these can also be given by itself.
+    of pictures, and in the `features` of tables. Each of these can also be given by itself. A `format` says how
+    pictures are cropped and resized, and an `extractor` reads them as vectors, their features.
 
     `label` is the column of a table that holds the classes, by default "label"; without it, the table has no labels,
     unless `needs_labels` refuses that. `missing=True` reads missing values of vectors as NaN, for
-    ``vmt.adapt(impute=…)``.
+    ``vmt.adapt(impute=…)``. Pictures that take more than `memory`, such as ``"2GiB"``, stay on the disk and are read
+    when they are indexed; by default, all are read into memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +109,8 @@ def read_own(
         if like.domain.is_images:
             _, its_channels, height, width = like.domain.x.shape
             image_size, channels = image_size or (height, width), channels or its_channels
-    options = ReadOptions(image_size, channels, label, cache, progress, missing=missing)
+    limit = None if memory is None else memory_for_samples(memory, torch.device("cpu"))
+    options = ReadOptions(image_size, channels, label, cache, progress, False, missing, format, extractor, limit)
     (samples,), notes = _read_all([Path(path)], options, features or (), needs_labels=[needs_labels])
     samples = _with_features(samples, tuple(features or ()), "the source")
     if classes:
@@ -112,34 +127,72 @@ def read_own(
 
 
 def read_labelled(
-    path: Path | str, classes: Sequence[str], preprocess: Preprocess, features: Sequence[str], label: str | None = None
+    path: Path | str,
+    classes: Sequence[str],
+    preprocess: Preprocess,
+    features: Sequence[str],
+    label: str | None = None,
+    extractor: Extractor | None = None,
+    memory: str = "auto",
 ) -> tuple[Domain, tuple[str, ...]]:
     """Your own samples whose labels are known, as a model with these classes reads them, and notes about the files.
 
-    Samples whose label is unknown are left out.
+    Samples whose label is unknown are left out. With an `extractor`, pictures are read as their features.
+    """
+    own, notes = read_as_trained(path, classes, preprocess, features, label, extractor, memory, needs_labels=True)
+    if own.labels is None:
+        raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), label)}.")
+    known = np.flatnonzero(own.labels >= 0)
+    part = own.domain.subset(torch.from_numpy(known))
+    labelled = domain(
+        part.x,
+        own.labels[known],
+        name=part.name,
+        features=part.features,
+        missing=preprocess.fill is not None,
+    )
+    files = tuple(own.domain.files[i] for i in known) if own.domain.files else ()
+    return replace(labelled, files=files), notes
+
+
+def read_as_trained(
+    path: Path | str,
+    classes: Sequence[str],
+    preprocess: Preprocess,
+    features: Sequence[str],
+    label: str | None = None,
+    extractor: Extractor | None = None,
+    memory: str = "auto",
+    needs_labels: bool = False,
+    cache: bool = True,
+) -> tuple[Own, tuple[str, ...]]:
+    """Your own samples as a model with these classes reads them, and notes about the files.
+
+    Pictures that take more than `memory` stay on the disk.
     """
     pictures: dict[str, Any] = (
-        {"image_size": preprocess.size, "channels": preprocess.channels} if preprocess.size else {}
+        {"image_size": preprocess.size, "channels": preprocess.channels, "format": preprocess.format}
+        if preprocess.size and extractor is None
+        else {}
     )
-    imputes = preprocess.fill is not None
     own = read_own(
         path,
         classes=classes,
         features=features,
         label=label,
-        missing=imputes,
-        needs_labels=True,
+        missing=preprocess.fill is not None,
+        needs_labels=needs_labels,
+        cache=cache,
         progress=True,
+        extractor=extractor,
+        memory=memory,
         **pictures,
     )
-    if own.labels is None:
-        raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), label)}.")
-    known = np.flatnonzero(own.labels >= 0)
-    x: Any = own.domain.x.numpy()[known]
-    if preprocess.size is not None and x.dtype == np.uint8 and file_suffix(Path(path)) not in (".npz", ".npy"):
-        x = to_value_range(x, preprocess)
-    labelled = domain(x, own.labels[known], name=own.domain.name, features=own.domain.features, missing=imputes)
-    return labelled, own.notes
+    x: Any = own.domain.x
+    if preprocess.size is not None and x.dtype == torch.uint8 and file_suffix(Path(path)) not in (".npz", ".npy"):
+        x = x.loaded() if isinstance(x, StoredSamples) and preprocess.values is not BYTES else x
+        x = x if isinstance(x, StoredSamples) else torch.as_tensor(to_value_range(x.numpy(), preprocess))
+    return replace(own, domain=replace(own.domain, x=x)), own.notes
 
 
 def own_task(
@@ -193,11 +246,12 @@ def own_task(
         target_test=test,
         target_labelled=labelled if use_target_labels else None,
         classes=names,
-        size=how.image_size,
+        size=None if how.extractor else how.image_size,
+        format=how.format,
         impute=impute,
         standardise_per_domain=standardise_per_domain,
     )
-    return task, notes
+    return replace(task, backbone=how.extractor), notes
 
 
 def labelling_remedy(name: str, label: str | None) -> str:
@@ -217,10 +271,11 @@ class RawSamples:
     """The samples of one path, before classes are numbered."""
 
     name: str
-    x: NDArray[Any]
+    x: NDArray[Any] | StoredSamples
     y: NDArray[Any] | None  # numbers with −1, or names with "", for a label that is not known
     features: tuple[str, ...] = ()
     by_folder: bool = False  # the labels are the names of subfolders, which need not be classes
+    files: tuple[Path, ...] = ()  # the pictures that x are features of
 
 
 def _read_all(
@@ -232,29 +287,75 @@ def _read_all(
     features = features or (first.features if isinstance(first, RawSamples) else ())
     rest = zip(paths[1:], needs_labels[1:], strict=False)
     opened = [first, *(_open(path, options, features, needed) for path, needed in rest)]
+    if options.extractor is not None:
+        return _extracted(opened, options.extractor, options)
     arrays = [samples for samples in opened if isinstance(samples, RawSamples)]
     if len(arrays) == len(opened):
         if options.strict:
             _refuse_picture_options(arrays[0], options)
         return arrays, ()
-    size = options.image_size or _choose_size(first)
+    format = options.format or PictureFormat()
+    asked = options.image_size or format.size
+    size = asked or _choose_size(first)
     channels = options.channels or max(_channels(samples) for samples in opened)
     notes = [note for headers in opened if isinstance(headers, PictureHeaders) for note in headers.pictures.notes]
-    if options.strict or options.image_size is None or options.channels is None:
-        height, width = size
-        why = "as requested" if options.image_size else f"chosen from the sizes in {shown(paths[0])}"
-        colour = "grey" if channels == 1 else "colour"
-        notes.append(f"pictures: resized to {height}×{width} pixels, {why}; in {colour} (--image-size, --channels)")
+    framing = Framing(size, channels, format.crop, format.interpolation or INTERPOLATIONS[0])
+    if options.strict or asked is None or options.channels is None:
+        why = "as requested" if asked else f"chosen from the sizes in {shown(paths[0])}"
+        notes.append(f"{_framing_note(framing, why)} (--image-size, --channels)")
     every = []
+    pixels = channels * size[0] * size[1]
+    total = pixels * sum(len(headers.faults) for headers in opened if isinstance(headers, PictureHeaders))
+    stream = options.memory is not None and total > options.memory
+    if stream:
+        place = cache_folder("pictures")
+        notes.append(
+            f"pictures: {size_of(total)} when decoded, which are kept in {place} and read from there (vmt cache)"
+        )
     for samples in opened:
         if isinstance(samples, PictureHeaders):
-            x, readable, faults = read_pictures(samples, size, channels, options.cache, options.progress)
+            x, readable, faults = read_pictures(samples, framing, options.cache, options.progress, stream)
             pictures = samples.pictures
             y = None if pictures.labels is None else np.array(pictures.labels)[readable]
             samples = RawSamples(pictures.name, x, y, by_folder=pictures.by_folder)
             notes += faults
         every.append(samples)
     return every, tuple(notes)
+
+
+def _extracted(
+    opened: Sequence[RawSamples | PictureHeaders], extractor: Extractor, options: ReadOptions
+) -> tuple[list[RawSamples], tuple[str, ...]]:
+    """The features of pictures in files and arrays, and notes."""
+    framing = extractor.preprocess.framing
+    notes = [note for headers in opened if isinstance(headers, PictureHeaders) for note in headers.pictures.notes]
+    notes.append(_framing_note(framing, f"for a network that gives {extractor.width} features of each"))
+    every = []
+    for samples in opened:
+        if isinstance(samples, PictureHeaders):
+            pictures = samples.pictures
+            x, readable, faults = read_features(samples, extractor, options.cache, options.progress)
+            y = None if pictures.labels is None else np.array(pictures.labels)[readable]
+            files = tuple(path for path, known in zip(pictures.files, readable, strict=True) if known)
+            every.append(RawSamples(pictures.name, x, y, by_folder=pictures.by_folder, files=files))
+            notes += faults
+        else:
+            every.append(replace(samples, x=_extracted_arrays(samples, extractor, options)))
+    return every, tuple(notes)
+
+
+def _extracted_arrays(samples: RawSamples, extractor: Extractor, options: ReadOptions) -> NDArray[np.float32]:
+    if samples.x.ndim != 4:
+        raise InputError(f"{samples.name} holds vectors, of which no network computes features: leave out --features.")
+    images = domain(samples.x, name=samples.name)
+    return features_of_arrays(images, extractor, options.cache, options.progress)
+
+
+def _framing_note(framing: Framing, why: str) -> str:
+    height, width = framing.size
+    how = "resized" if framing.crop is None else "resized and cropped with their aspect ratio kept"
+    colour = "grey" if framing.channels == 1 else "colour"
+    return f"pictures: {how} to {height}×{width} pixels, {why}; in {colour}"
 
 
 def _open(path: Path, options: ReadOptions, features: Sequence[str], needs_labels: bool) -> RawSamples | PictureHeaders:
@@ -327,6 +428,7 @@ def _with_features(samples: RawSamples, features: tuple[str, ...], of: str) -> R
     if not samples.features or not features:
         return samples
     columns = column_indices(samples.name, samples.features, features, of)
+    assert not isinstance(samples.x, StoredSamples)
     return replace(samples, x=samples.x[:, columns], features=features)
 
 
@@ -378,7 +480,8 @@ def _domain(samples: RawSamples, names: tuple[str, ...] | None) -> Domain:
     labelled = samples.y is not None and not _unknown(samples.y).any()
     y = _class_numbers(samples, names) if labelled else None
     # Missing values that are not wanted were refused when the file was read.
-    return domain(samples.x, y, name=samples.name, features=samples.features, missing=True)
+    made = domain(samples.x, y, name=samples.name, features=samples.features, missing=True)
+    return replace(made, files=samples.files)
 
 
 def _labelled_domain(samples: RawSamples, names: tuple[str, ...] | None) -> Domain | None:
@@ -391,7 +494,12 @@ def _labelled_domain(samples: RawSamples, names: tuple[str, ...] | None) -> Doma
 def _labelled_samples(samples: RawSamples) -> RawSamples:
     assert samples.y is not None
     known = ~_unknown(samples.y)
-    return samples if known.all() else replace(samples, x=samples.x[known], y=samples.y[known])
+    if known.all():
+        return samples
+    x = samples.x
+    x = x.subset(torch.from_numpy(known)) if isinstance(x, StoredSamples) else x[known]
+    files = tuple(path for path, kept in zip(samples.files, known, strict=False) if kept)
+    return replace(samples, x=x, y=samples.y[known], files=files)
 
 
 def _class_names(samples: RawSamples) -> tuple[str, ...] | None:

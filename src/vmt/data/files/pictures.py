@@ -6,15 +6,13 @@ left out and named; too many of them are an error.
 
 import contextlib
 import hashlib
-import json
 import os
 import threading
-import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,11 +22,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
+from vmt.cache import cache_folder, remove_entry, trim
+from vmt.data.files.cached import Arrays, cache_key, cached_arrays
 from vmt.data.files.folders import PictureList
-from vmt.data.files.numpy_files import open_npz
 from vmt.data.files.paths import FEW_UNREADABLE, UNREADABLE_SHARE
+from vmt.data.files.store import Read, pack
+from vmt.data.framing import Framing, Size
+from vmt.data.stored import StoredSamples
 from vmt.device import usable_cores
-from vmt.disk import DAY, atomic_path, remove_abandoned, temporary_files
 from vmt.errors import InputError, few, shown
 from vmt.progress import Bar
 
@@ -58,13 +59,10 @@ BITS_PER_SAMPLE = 258  # the TIFF tag
 DARK = 32  # the brightest value of all pictures below which a note asks whether their range is right
 
 DECODER_VERSION = 3  # part of the cache's keys; increase it when pictures are decoded differently
-# Cached files are removed when unused for this many days, and the least recently used when they exceed this size.
-CACHE_DAYS, CACHE_BYTES = 30, 8 * 2**30
 
+K = TypeVar("K")
 T = TypeVar("T")
-Size = tuple[int, int]  # height, width
-Arrays = dict[str, NDArray[Any]]
-Stamp = tuple[str, int, int, int]
+Pixels = NDArray[np.uint8]
 
 
 class TooLarge(ValueError):
@@ -88,7 +86,7 @@ class PictureHeaders:
     """Pictures that are not decoded yet, with the contents of their headers."""
 
     pictures: PictureList
-    stamps: tuple[Stamp, ...]
+    stamp: str  # changes whenever a file changes
     sizes: NDArray[np.int64]  # (N, 2), height and width; 0 where the header cannot be read
     grey: NDArray[np.bool_]
     faults: NDArray[np.str_]  # "" where the header can be read
@@ -102,48 +100,96 @@ def read_headers(pictures: PictureList, cache: bool = True, progress: bool = Tru
     """The sizes and colours of all pictures of a list."""
 
     def compute() -> Arrays:
-        results = list(_read_each(read_header, pictures, progress))
+        results = list(_read_each(read_header, pictures.files, pictures, progress))
         return {
             "sizes": np.array([(0, 0) if isinstance(r, str) else r.size for r in results], np.int64),
             "grey": np.array([not isinstance(r, str) and r.grey for r in results]),
             "faults": np.array([r if isinstance(r, str) else "" for r in results]),
         }
 
-    stamps = tuple(_stamp(path) for path in pictures.files)
-    arrays = _cached(["headers", DECODER_VERSION, PIL.__version__, stamps], compute, cache)
-    headers = PictureHeaders(pictures, stamps, arrays["sizes"], arrays["grey"], arrays["faults"])
-    _refuse_too_many_faults(pictures, headers.faults)
+    stamp = _stamp_of(pictures.files)
+    arrays = cached_arrays("pictures", ["headers", DECODER_VERSION, PIL.__version__, stamp], compute, cache)
+    headers = PictureHeaders(pictures, stamp, arrays["sizes"], arrays["grey"], arrays["faults"])
+    refuse_too_many_faults(pictures, headers.faults)
     return headers
 
 
 def read_pictures(
-    headers: PictureHeaders, size: Size, channels: int, cache: bool = True, progress: bool = True
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_], tuple[str, ...]]:
-    """The pixels (N, C, H, W) of the readable pictures, a mask of these among all pictures, and notes on the others."""
-    pictures = headers.pictures
+    headers: PictureHeaders,
+    framing: Framing,
+    cache: bool = True,
+    progress: bool = True,
+    stream: bool = False,
+) -> tuple[NDArray[np.uint8] | StoredSamples, NDArray[np.bool_], tuple[str, ...]]:
+    """The pixels (N, C, H, W) of the readable pictures, a mask of these among all pictures, and notes on the others.
 
-    def compute() -> Arrays:
-        x = np.empty((len(pictures.files), channels, *size), np.uint8)
-        faults = list(headers.faults)
-        to_read = np.flatnonzero(headers.readable)
-        files = tuple(pictures.files[i] for i in to_read)
-        results = _read_each(lambda path: decode(path, size, channels), replace(pictures, files=files), progress)
-        for i, result in zip(to_read, results, strict=True):
-            if isinstance(result, str):
-                faults[i] = result
-            else:
-                x[i] = result
-        decoded = np.array(faults) == ""
-        return {"x": x if decoded.all() else x[decoded], "faults": np.array(faults)}
+    With `stream`, the pixels stay on the disk, in the cache.
+    """
+    pictures, shape = headers.pictures, (framing.channels, *framing.size)
 
-    arrays = _cached(["pixels", DECODER_VERSION, PIL.__version__, headers.stamps, size, channels], compute, cache)
-    faults: NDArray[np.str_] = arrays["faults"]
-    _refuse_too_many_faults(pictures, faults)
-    notes = _fault_notes(pictures, faults) + _dark_note(pictures, arrays["x"])
-    return arrays["x"], faults == "", notes
+    def read(numbers: Sequence[int], done: int = 0) -> Iterator[Pixels | str]:
+        def one(number: int) -> Pixels | str:
+            return str(headers.faults[number]) or decode(pictures.files[number], framing)
+
+        return _read_each(one, numbers, pictures, progress, done)
+
+    folder = cache_folder("pictures") if cache else None
+    x: Pixels | StoredSamples | None = None
+    if folder is not None:
+        about = ["pixels", DECODER_VERSION, PIL.__version__, headers.stamp, *framing.described()]
+        folder = folder / cache_key(about)
+        try:
+            x, faults = _stored(folder, len(pictures.files), shape, read, stream)
+        except InputError:
+            if stream:
+                raise
+            # A cache that cannot be written costs time at the next start, and nothing else.
+        else:
+            trim("pictures")
+    elif stream:
+        why = "they are read without the cache (--no-cache)" if not cache else "there is no folder for a cache"
+        raise InputError(
+            f"the pictures of {pictures.name} exceed the memory for samples, and {why}: use the cache, or give more "
+            "--memory."
+        )
+    if x is None:
+        x, faults = _in_memory(len(pictures.files), shape, read)
+    refuse_too_many_faults(pictures, faults)
+    notes = fault_notes(pictures, faults) + _dark_note(pictures, x)
+    return x, faults == "", notes
 
 
-def _refuse_too_many_faults(pictures: PictureList, faults: NDArray[np.str_]) -> None:
+def _stored(
+    folder: Path, count: int, shape: tuple[int, ...], read: Read, stream: bool
+) -> tuple[Pixels | StoredSamples, NDArray[np.str_]]:
+    """The readable pictures of a store, which is packed if needed, and the fault of every picture."""
+    for attempt in (1, 2):
+        store = pack(folder, count, shape, read)
+        stored = StoredSamples(store.rows, np.flatnonzero(store.faults == ""))
+        try:
+            return (stored if stream else stored[:].numpy()), store.faults
+        except InputError:  # it is damaged
+            if attempt == 2:
+                raise
+            remove_entry(folder)
+    raise AssertionError
+
+
+def _in_memory(count: int, shape: tuple[int, ...], read: Read) -> tuple[Pixels, NDArray[np.str_]]:
+    """The readable pictures, decoded now, and the fault of every picture."""
+    x = np.empty((count, *shape), np.uint8)
+    faults = [""] * count
+    for number, result in enumerate(read(range(count), 0)):
+        if isinstance(result, str):
+            faults[number] = result
+        else:
+            x[number] = result
+    readable = np.array(faults) == ""
+    return x if readable.all() else x[readable], np.array(faults)
+
+
+def refuse_too_many_faults(pictures: PictureList, faults: NDArray[np.str_]) -> None:
+    """Refuse pictures of which too many cannot be read; ``faults`` is empty where one can."""
     bad = int((faults != "").sum())
     if bad > max(FEW_UNREADABLE, UNREADABLE_SHARE * len(faults)) or bad == len(faults):
         all_missing = not pictures.by_folder and (faults == "missing").sum() == bad
@@ -154,7 +200,8 @@ def _refuse_too_many_faults(pictures: PictureList, faults: NDArray[np.str_]) -> 
         )
 
 
-def _fault_notes(pictures: PictureList, faults: NDArray[np.str_]) -> tuple[str, ...]:
+def fault_notes(pictures: PictureList, faults: NDArray[np.str_]) -> tuple[str, ...]:
+    """A note on the pictures that cannot be read, if there are any."""
     bad = int((faults != "").sum())
     if not bad:
         return ()
@@ -162,9 +209,9 @@ def _fault_notes(pictures: PictureList, faults: NDArray[np.str_]) -> tuple[str, 
     return (f"{bad} of the {len(faults)} pictures of {pictures.name} cannot be read and are left out: {examples}",)
 
 
-def _dark_note(pictures: PictureList, x: NDArray[np.uint8]) -> tuple[str, ...]:
+def _dark_note(pictures: PictureList, x: Pixels | StoredSamples) -> tuple[str, ...]:
     """Cameras with 10 or 12 bits often fill a small part of the range of a 16-bit file."""
-    if not x.size or (brightest := int(x.max())) >= DARK:
+    if not len(x) or (brightest := int(x.aminmax().max if isinstance(x, StoredSamples) else x.max())) >= DARK:
         return ()
     return (
         f"the pictures of {pictures.name} are nearly black: their brightest value is {brightest} of 255; if their "
@@ -177,24 +224,30 @@ def _examples(pictures: PictureList, faults: NDArray[np.str_]) -> str:
     return few([f"{shown(path.name)} ({fault})" for path, fault in named if fault])
 
 
-def _read_each(read: Callable[[Path], T], pictures: PictureList, progress: bool) -> Iterator[T | str]:
-    """The result of `read` for every picture in order, or a description of its fault."""
-    bar = Bar(f"reading {pictures.name}", "pictures", len(pictures.files), show=progress, delay=PATIENCE, leave=False)
+def _read_each(
+    read: Callable[[K], T], items: Sequence[K], pictures: PictureList, progress: bool, done: int = 0
+) -> Iterator[T | str]:
+    """The result of `read` for each of some pictures in order, or a description of its fault.
+
+    `done` pictures were read earlier.
+    """
+    total = done + len(items)
+    bar = Bar(f"reading {pictures.name}", "pictures", total, done, show=progress, delay=PATIENCE, leave=False)
     # Pillow warns about sizes and damage that are handled here.
     with bar, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _, result in read_in_threads(read, pictures.files):
+        for _, result in read_in_threads(read, items):
             yield result
             bar.update()
 
 
-def read_in_threads(read: Callable[[Path], T], paths: Iterable[Path]) -> Iterator[tuple[Path, T | str]]:
-    """Every path in order with the result of `read`, or with a description of its fault."""
-    waiting: deque[tuple[Path, Future[T | str]]] = deque()
+def read_in_threads(read: Callable[[K], T], items: Iterable[K]) -> Iterator[tuple[K, T | str]]:
+    """Every item in order with the result of `read`, or with a description of its fault."""
+    waiting: deque[tuple[K, Future[T | str]]] = deque()
     pool = ThreadPoolExecutor(min(8, usable_cores()))
     try:
-        for path in paths:
-            waiting.append((path, pool.submit(_result_or_fault, read, path)))
+        for item in items:
+            waiting.append((item, pool.submit(_result_or_fault, read, item)))
             if len(waiting) > PICTURES_AHEAD:
                 done, future = waiting.popleft()
                 yield done, future.result()
@@ -204,9 +257,9 @@ def read_in_threads(read: Callable[[Path], T], paths: Iterable[Path]) -> Iterato
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _result_or_fault(read: Callable[[Path], T], path: Path) -> T | str:
+def _result_or_fault(read: Callable[[K], T], item: K) -> T | str:
     try:
-        return read(path)
+        return read(item)
     except TooLarge:
         return "too large"
     except UnknownRange as error:
@@ -231,22 +284,29 @@ def read_header(path: Path) -> PictureHeader:
 _one_large_at_a_time = threading.Lock()
 
 
-def decode(path: Path, size: Size, channels: int) -> NDArray[np.uint8]:
+def decode(path: Path, framing: Framing) -> NDArray[np.uint8]:
     """A picture as (channels, height, width) in 8 bits: upright, and with white in place of transparency."""
+    size, channels = framing.size, framing.channels
     with _open(path) as image:
         orientation = _orientation(image)
         height, width = size[::-1] if orientation in SIDEWAYS else size
         # A JPEG can be decoded at a fraction of its size; twice the final size keeps the resizing smooth.
-        image.draft("L" if channels == 1 else "RGB", (2 * width, 2 * height))
+        least = (2 * width, 2 * height) if framing.crop is None else (framing.least_side, framing.least_side)
+        image.draft("L" if channels == 1 else "RGB", least)
         pixels = image.size[0] * image.size[1]
         if pixels > MAX_PIXELS:
             raise TooLarge(f"{image.size[0]}×{image.size[1]} pixels")
         with _one_large_at_a_time if pixels > LARGE else contextlib.nullcontext():
-            small = _resized(image, channels, (width, height))
-    if orientation in TURNS:
-        small = small.transpose(TURNS[orientation])
+            if framing.crop is None:
+                small = _turned(_resized(_in_channels(image, channels), framing, (width, height)), orientation)
+            else:  # in the order in which others do it who read the same pictures for an exported model
+                small = _resized(_in_channels(_turned(image, orientation), channels), framing, size[::-1])
     values = np.asarray(small)
     return values[None] if channels == 1 else values.transpose(2, 0, 1)
+
+
+def _turned(image: Image.Image, orientation: int) -> Image.Image:
+    return image.transpose(TURNS[orientation]) if orientation in TURNS else image
 
 
 def _open(path: Path) -> Image.Image:
@@ -259,14 +319,20 @@ def _open(path: Path) -> Image.Image:
         raise TooLarge("too many pixels") from error
 
 
-def _resized(image: Image.Image, channels: int, size: tuple[int, int]) -> Image.Image:
+def _in_channels(image: Image.Image, channels: int) -> Image.Image:
     image = _eight_bits(image)
     if image.mode in ("LA", "La", "RGBA", "RGBa", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    image = image.convert("L" if channels == 1 else "RGB")
-    # Bilinear like Preprocess.fit, which resizes arrays that are predicted on.
-    return image if image.size == size else image.resize(size, Image.Resampling.BILINEAR)
+    return image.convert("L" if channels == 1 else "RGB")
+
+
+def _resized(image: Image.Image, framing: Framing, size: tuple[int, int]) -> Image.Image:
+    # The filters are those of Preprocess.fit, which resizes arrays that are predicted on.
+    box = framing.box(*image.size[::-1])
+    if image.size == size and (box is None or box == (0, 0, *size)):
+        return image
+    return image.resize(size, Image.Resampling[framing.interpolation.upper()], box)
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
@@ -308,64 +374,15 @@ def _is_grey(image: Image.Image) -> bool:
     return image.mode in GREY_MODES
 
 
-def _cached(about: Any, compute: Callable[[], Arrays], use_cache: bool) -> Arrays:
-    """The result of `compute`, or its earlier result for the same description `about`, a JSON value."""
-    folder = _cache_folder() if use_cache else None
-    if folder is None:
-        return compute()
-    path = folder / (hashlib.sha256(json.dumps(about).encode()).hexdigest()[:40] + ".npz")
-    arrays = _read_cache(path)
-    if arrays is None:
-        arrays = compute()
-        _write_cache(path, arrays)
-    return arrays
-
-
-def _cache_folder() -> Path | None:
-    """None for a user without a home folder, as in some containers."""
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return Path(home) / "vmt" / "pictures"
-
-
-def _stamp(path: Path) -> Stamp:
-    """A value that changes whenever a file or its permissions change."""
-    name = os.fsencode(path.absolute()).hex()
-    try:
-        status = path.stat()
-    except (OSError, ValueError):  # a name with a NUL, which no file has
-        return name, -1, -1, -1
-    # The modification time alone misses new permissions, and a copy that keeps the time of its original.
-    return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _read_cache(path: Path) -> Arrays | None:
-    try:
-        with open_npz(path) as archive:
-            arrays = {name: archive[name] for name in archive.members}
-        os.utime(path)  # records the time of the last use
-    except (InputError, OSError):
-        return None
-    return arrays
-
-
-def _write_cache(path: Path, arrays: Arrays) -> None:
-    if sum(array.nbytes for array in arrays.values()) > CACHE_BYTES:
-        return
-    # A cache that cannot be written costs time at the next start, and nothing else.
-    with contextlib.suppress(InputError, OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        _remove_old_files(path.parent)
-
-
-def _remove_old_files(folder: Path) -> None:
-    remove_abandoned(temporary_files(folder, "*.npz"))
-    total = 0
-    for path in sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_mtime, reverse=True):
-        total += path.stat().st_size
-        if total > CACHE_BYTES or time.time() - path.stat().st_mtime > CACHE_DAYS * DAY:
-            path.unlink(missing_ok=True)
+def _stamp_of(paths: Sequence[Path]) -> str:
+    """A value that changes whenever one of these files or its permissions change."""
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            status = path.stat()
+            # The modification time alone misses new permissions, and a copy that keeps the time of its original.
+            times: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        except (OSError, ValueError):  # a name with a NUL, which no file has
+            times = ()
+        digest.update(repr((os.fsencode(path.absolute()), times)).encode())
+    return digest.hexdigest()

@@ -150,15 +150,14 @@ def _picture(path: Path, spec: InputSpec) -> Path:
 
 
 def _picture_batches(paths: Iterator[Path], spec: InputSpec) -> Iterator[Item]:
-    size, channels = spec.preprocess.size, spec.preprocess.channels
-    assert size is not None
+    framing = spec.preprocess.framing
     files: list[str] = []
     pixels: list[NDArray[np.uint8]] = []
 
     def batch() -> SampleBatch:
         return SampleBatch(files, [0] * len(files), to_value_range(np.stack(pixels), spec.preprocess))
 
-    for path, result in read_in_threads(lambda path: decode(path, size, channels), paths):
+    for path, result in read_in_threads(lambda path: decode(path, framing), paths):
         if isinstance(result, str):
             yield Unreadable(shown(path), result)
             continue
