@@ -27,12 +27,13 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 # Before NumPy is imported: every contender has one thread, also in the worker processes, which inherit this.
@@ -45,7 +46,9 @@ from own_data_tasks import CHOOSING, REPORTING, REVISION, TASKS, Array, Problem,
 import vmt
 from vmt.api import split_settings
 from vmt.errors import InputError, perhaps
-from vmt.runs.folder import commit
+from vmt.methods.settings import AUTO
+from vmt.runs.auto import PORTFOLIO
+from vmt.runs.folder import SUMMARY, commit, environment
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results" / "own_data.jsonl", ROOT / "docs" / "own-data-bench.md"
@@ -75,11 +78,14 @@ class Job:
     def version(self) -> str:
         return code_version() if self.settings is not None else PEERS[self.contender].version()
 
-    def predict(self, problem: Problem) -> Array:
-        if self.settings is None:
-            return PEERS[self.contender].predict(problem, self.seed)
-        arguments = {"device": "cpu", "progress": False, "seed": self.seed, **self.settings}
-        return vmt.adapt((problem.xs, problem.ys), problem.xt, **arguments).predict(problem.xt_test)
+    @property
+    def trains(self) -> tuple[str, ...]:
+        """The contenders that are measured by this job: auto trains the runs of its candidates as well."""
+        return ("auto", *PORTFOLIO) if self.settings == {"method": AUTO} else (self.contender,)
+
+    def adapted(self, problem: Problem, folder: Path) -> vmt.Model:
+        arguments = {"device": "cpu", "progress": False, "seed": self.seed, **(self.settings or {})}
+        return vmt.adapt((problem.xs, problem.ys), problem.xt, out=folder, **arguments)
 
 
 @cache
@@ -99,8 +105,8 @@ def key_of(record: Mapping[str, Any], any_version: bool = False) -> str:
     return json.dumps([*kind, None if any_version else record["version"]], sort_keys=True)
 
 
-def measure(job: Job) -> dict[str, Any]:
-    """Train a contender and measure its accuracy on the target's test part."""
+def measure(job: Job) -> list[dict[str, Any]]:
+    """Train a contender and measure its accuracy on the target's test part; with auto, that of its candidates, too."""
     import torch
 
     torch.set_num_threads(1)
@@ -112,19 +118,48 @@ def measure(job: Job) -> dict[str, Any]:
         "settings": None if job.settings is None else dict(job.settings),
         "version": job.version(),
     }
-    problem = TASKS[job.task].problem(job.seed, None if job.data is None else Path(job.data))
-    wall, cpu = time.perf_counter(), time.process_time()
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            predicted = job.predict(problem)
-        record["accuracy"] = round(float((predicted == problem.yt_test).mean()), 5)
-    except Exception as error:  # a contender that fails is a result, too
-        record["failed"] = f"{type(error).__name__}: {error}"[:200]
-    record["cpu_s"] = round(time.process_time() - cpu, 2)
-    record["wall_s"] = round(time.perf_counter() - wall, 2)
     if job.settings is not None:
-        record |= {"commit": commit(), "torch": torch.__version__}
-    return record
+        record |= {"commit": commit(), "torch": torch.__version__, "machine": machine()}
+    problem = TASKS[job.task].problem(job.seed, None if job.data is None else Path(job.data))
+
+    def right(predicted: Array) -> float:
+        return round(float((predicted == problem.yt_test).mean()), 5)
+
+    records = [record]
+    wall, cpu = time.perf_counter(), time.process_time()
+    with warnings.catch_warnings(action="ignore"), TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "run"
+        try:
+            if job.settings is None:
+                record["accuracy"] = right(PEERS[job.contender].predict(problem, job.seed))
+            else:
+                record["accuracy"] = right(job.adapted(problem, folder).predict(problem.xt_test))
+        except Exception as error:  # a contender that fails is a result, too
+            record["failed"] = f"{type(error).__name__}: {error}"[:200]
+        record["cpu_s"] = round(time.process_time() - cpu, 2)
+        record["wall_s"] = round(time.perf_counter() - wall, 2)
+        if len(job.trains) > 1 and "accuracy" in record:
+            record["chosen"] = read_summary(folder)["choice"]["chosen"]
+            seconds = {name: read_summary(folder / name)["seconds"] for name in PORTFOLIO}
+            for name in PORTFOLIO:
+                cpu_s = round(record["cpu_s"] * seconds[name] / sum(seconds.values()), 2)
+                about = {"contender": name, "settings": {"method": name}, "cpu_s": cpu_s, "wall_s": seconds[name]}
+                accuracy = right(vmt.load(folder / name, device="cpu").predict(problem.xt_test))
+                records.append({**without(record, "chosen"), **about, "accuracy": accuracy})
+    return records
+
+
+def without(record: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != name}
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / SUMMARY).read_text()))
+
+
+@cache
+def machine() -> str:
+    return str(environment("cpu")["machine"])
 
 
 # --- The file of results ---
@@ -143,20 +178,23 @@ def complete(path: Path, jobs: Sequence[Job], workers: int, any_version: bool = 
     """Carry out the jobs that have no record, and add a line as each ends."""
     done = {key_of(record, any_version) for record in read(path) if not (retry and "failed" in record)}
     missing = [job for job in jobs if job.key(any_version) not in done]
+    alongside = {(job.task, job.seed, name) for job in missing if len(job.trains) > 1 for name in job.trains[1:]}
+    missing = [job for job in missing if (job.task, job.seed, job.contender) not in alongside]
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.read_bytes()[-1:] not in (b"", b"\n"):
         with path.open("a") as file:
             file.write("\n")
-    for number, record in enumerate(records_of(missing, workers), 1):
+    for number, records in enumerate(records_of(measure, missing, workers), 1):
         with path.open("a") as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        record = records[0]
         result = record.get("failed") or f"{record['accuracy']:.1%}"
         what = f"{record['task']}, seed {record['seed']}, {record['contender']}"
         print(f"[{number}/{len(missing)}] {what}: {result}, {record['cpu_s']} CPU s", flush=True)
 
 
-def records_of(jobs: Sequence[Job], workers: int) -> Iterator[dict[str, Any]]:
-    """Do the jobs, here or in several worker processes of one thread each."""
+def records_of(measure: Callable[[Any], Any], jobs: Sequence[Any], workers: int) -> Iterator[Any]:
+    """Do the jobs, here or in several worker processes."""
     if workers == 1 or not jobs:
         yield from map(measure, jobs)
         return

@@ -34,19 +34,18 @@ import numpy as np
 import torch
 from own_data_tasks import CHOOSING, REPORTING, BenchTask, Problem, side
 from own_data_tasks import TASKS as OWN_DATA
-from validators_tasks import DESIGN, EQUAL, JUDGING, PAIR_TASKS, SEEDS, STRONGER
+from validators_tasks import DESIGN, EQUAL, FINAL, JUDGING, PAIR_TASKS, SEEDS, STRONGER
 
 from validators import read
 from vmt import InputError
 from vmt.data.domains import domain
 from vmt.data.task import Task, make_task
 from vmt.disk import write_atomically
-from vmt.evaluate.accuracy import evaluate
-from vmt.evaluate.adabn import adabn
-from vmt.evaluate.probe import Probe, make_probe, ranking_key
+from vmt.evaluate.probe import make_probe, ranking_key
 from vmt.nets.networks import Staged
 from vmt.runs.folder import environment
-from vmt.runs.run import make_run
+from vmt.runs.recipes import own_recipe
+from vmt.runs.run import make_run, with_target_shares
 from vmt.train import Config, train
 from vmt.validators import VALIDATORS, Evidence, choose, refined_scores, scores
 
@@ -57,23 +56,26 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "pairs": tuple(PAIR_TASKS),
     "design": DESIGN,
     "judging": JUDGING,
+    "final": tuple(FINAL),
     "own-data": tuple(name for name, task in OWN_DATA.items() if not task.sets),
     CHOOSING: tuple(name for name, task in OWN_DATA.items() if not task.sets and side(name) == CHOOSING),
     REPORTING: tuple(name for name, task in OWN_DATA.items() if not task.sets and side(name) == REPORTING),
 }
 REFERENCE = "source_only"
-# Candidates, with the method that is trained for each and whether DIRT-T follows. AdaBN re-normalises source only.
+# Candidates, with the method that is trained for each and whether DIRT-T follows.
 CANDIDATES = {
     REFERENCE: (REFERENCE, False),
-    "adabn": (REFERENCE, False),
+    "adabn": ("adabn", False),
     "mcc": ("mcc", False),
     "vmt": ("vmt", False),
     "vmt+dirt_t": ("vmt", True),
     "vmt_mcc": ("vmt_mcc", False),
     "vmt_mcc+dirt_t": ("vmt_mcc", True),
+    "vada": ("vada", False),
+    "vada+dirt_t": ("vada", True),
 }
 BEGIN, END = "<!-- choice: written by benchmarks/validators_choice.py -->", "<!-- end of choice -->"
-DESCRIPTIONS = {"design": "designing the score after DIRT-T", "judging": "judging it"}
+DESCRIPTIONS = {"design": "designing the score after DIRT-T", "judging": "judging it first", "final": "judging it last"}
 CLOSE, HARM = 2.0, 5.0
 AS_COMPUTED = ", as computed"
 # The row of vmt.validators.choose, which compares all candidates with source only.
@@ -116,23 +118,21 @@ def trained(task: Task, trial: Trial, method: str, dirt_t: bool) -> Iterator[tup
     config = Config(seed=trial.seed, device="cpu", threads=1, log_every=10**9, evaluate_every=10**9)
     config = replace(config, checkpoint_every=10**9, validate_samples=SAMPLES)
 
-    def made(asked: Mapping[str, Any]) -> Any:
-        return make_run(
-            task,
-            method,
-            dirt_t=dirt_t,
-            asked=asked,
-            iterations=trial.iterations,
-            target_labels=None,
-            net=None,
-            net_options=None,
-            config=config,
-        )
-
-    run = made({})
-    if trial.task in PAIR_TASKS and trial.seed % 2 and "lambda_t" in run.recipe.settings:
-        asked["lambda_t"] = STRONGER * run.recipe.settings["lambda_t"]
-        run = made(asked)
+    usual = own_recipe(task, method, device="cpu").settings
+    if trial.seed % 2 and "lambda_t" in usual:
+        asked["lambda_t"] = STRONGER * usual["lambda_t"]
+    run = make_run(
+        task,
+        method,
+        dirt_t=dirt_t,
+        asked=asked,
+        iterations=trial.iterations,
+        target_labels=None,
+        net=None,
+        net_options=None,
+        config=config,
+        match_shares=False if trial.seed % 2 else None,
+    )
     probe = make_probe(task, SAMPLES)
     assert probe is not None
     outputs: list[Evidence] = []
@@ -143,7 +143,8 @@ def trained(task: Task, trial: Trial, method: str, dirt_t: bool) -> Iterator[tup
         seconds.append(time.perf_counter() - started)
         outputs.append(probe.evidence(network, None))
 
-    outcome = train(task, run.method, run.build, config, phase_ended=phase_ended)
+    matched = with_target_shares(run)[0] if run.recipe.match_shares else task
+    outcome = train(matched, run.method, run.build, config, phase_ended=phase_ended)
     evaluations = [record for record in outcome.records if "target" in record]
     for phase, record, evidence, spent in zip(run.method.phases, evaluations, outputs, seconds, strict=True):
         name = method + ("+dirt_t" if phase.name == "dirt_t" else "")
@@ -154,26 +155,6 @@ def trained(task: Task, trial: Trial, method: str, dirt_t: bool) -> Iterator[tup
             "seconds": round(spent, 1),
         }
         yield name, about, evidence
-    if method == REFERENCE:
-        yield from renormalised(task, probe, outcome.network)
-
-
-def renormalised(task: Task, probe: Probe, network: Staged) -> Iterator[tuple[str, dict[str, Any], Evidence]]:
-    """AdaBN as a candidate, if the network has batch norms."""
-    started = time.perf_counter()
-    network_on_target = adabn(network, task.target, task.preprocess)
-    if network_on_target is None:
-        return
-    seconds = time.perf_counter() - started
-    assert task.target_test is not None
-    validated = probe.validate(network_on_target, None)
-    about = {
-        "accuracy": round(evaluate(network_on_target, task.target_test, task.preprocess).accuracy or 0.0, 4),
-        "alarm": validated["alarm"],
-        "scores": validated["validators"],
-        "seconds": round(seconds, 1),
-    }
-    yield "adabn", about, probe.evidence(network_on_target, None)
 
 
 def carry_out(trial: Trial) -> dict[str, Any]:
@@ -194,12 +175,10 @@ def carry_out(trial: Trial) -> dict[str, Any]:
             for name, about, evidence in trained(task, trial, method, dirt_t):
                 candidates[name] = about
                 outputs[name] = {f.name: t for f in fields(evidence) if (t := getattr(evidence, f.name)) is not None}
-            why = "the network has no batch norm"
         except InputError as error:  # a loss that is not finite
-            why = str(error)
-        for name in trial.candidates:
-            if name not in candidates and CANDIDATES[name] in ((method, False), (method, dirt_t)):
-                candidates[name] = {"accuracy": None, "alarm": why, "scores": {}, "seconds": 0.0}
+            for name in trial.candidates:
+                if name not in candidates and CANDIDATES[name] in ((method, False), (method, dirt_t)):
+                    candidates[name] = {"accuracy": None, "alarm": str(error), "scores": {}, "seconds": 0.0}
     if wanted and trial.file is not None:
         trial.file.parent.mkdir(parents=True, exist_ok=True)
         torch.save({"candidates": candidates, "outputs": outputs, "made": made}, trial.file)
@@ -355,7 +334,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 def study(records: Sequence[Mapping[str, Any]]) -> str:
     """A table for each group of tasks that has records, with what was run above it."""
     parts = []
-    for group in ("design", "judging", CHOOSING, REPORTING):
+    for group in ("design", "judging", "final", CHOOSING, REPORTING):
         of_group = [record for record in records if record["task"] in GROUPS[group]]
         for length in sorted({record["iterations"] for record in of_group}, key=lambda n: n or 0):
             trials = [record for record in of_group if record["iterations"] == length]

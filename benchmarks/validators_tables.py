@@ -51,6 +51,11 @@ def complete(run: dict[str, Any]) -> dict[str, Any]:
     return {**run, "looks": evaluations}
 
 
+def scored(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """The validators that the runs have a score of; later ones were not there when they were made."""
+    return [name for name in VALIDATORS if name in runs[0]["looks"][-1]]
+
+
 def summary(records: Sequence[dict[str, Any]]) -> str:
     """The number of runs, how many of them are bad, and where they were made."""
     runs = [record for record in records if record["looks"]]
@@ -78,7 +83,7 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
     ends = {task: [run["looks"][-1] for run in runs if run["task"] == task] for task in tasks}
     head = ["validator", *tasks, *(f"{task}, no alarm" for task in tasks), "points lost", "without the alarm"]
     rows = []
-    for name in VALIDATORS:
+    for name in scored(runs):
         cells = [correlation(ends[task], name) for task in tasks]
         cells += [
             correlation([evaluation for evaluation in ends[task] if evaluation["alarm"] is None], name)
@@ -96,7 +101,7 @@ def checkpoints(runs: Sequence[dict[str, Any]]) -> str:
     """What is gained by keeping the best model of a run instead of its last."""
     head = ["kept by", "points above the last model, mean", "worst run", "best run"]
     rows = []
-    for name in VALIDATORS:
+    for name in scored(runs):
         rank = key(name, rule=True)
         gains = [100 * (max(run["looks"], key=rank)["accuracy"] - run["looks"][-1]["accuracy"]) for run in runs]
         rows.append((float(np.mean(gains)), [f"`{name}`", *(signed(f(gains)) for f in (np.mean, min, max))]))
@@ -169,7 +174,7 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     tasks = list(dict.fromkeys(run["task"] for run in runs))
     figure = new_figure((9, 7.4))
     panels = figure.subplots(3, 4, sharey=True).flatten()
-    for axes, name in zip(panels, VALIDATORS, strict=False):
+    for axes, name in zip(panels, scored(runs), strict=False):
         for task, colour in zip(tasks, (COLOURS[1], COLOURS[3]), strict=True):
             for alarm, marker in ((False, "o"), (True, "x")):
                 of_task = [run["looks"][-1] for run in runs if run["task"] == task]

@@ -5,6 +5,12 @@ and the rule that divides them were committed before any run on them: by the rul
 (:func:`own_data_tasks.side`), the tasks for choosing are those on which a score may be designed (DESIGN), and the tasks
 for reporting are those on which it is judged, once (JUDGING). Shifts are weak and strong, with equal, unequal and
 absent classes of the target.
+
+The first score was judged on JUDGING, where only one pair differed enough to tell, and it was wrong there. The score
+that replaced it (validators/refinement.py) was designed on tasks of both parts and on the tasks for choosing of
+own_data_tasks.py. On that file's tasks for reporting, seeds 0 and 1, it was right on 22 of 25 pairs; on the others,
+DIRT-T changed hardly any prediction of the samples that were trained on. It therefore now leaves such changes out, and
+is judged on FINAL.
 """
 
 from typing import Any
@@ -35,11 +41,11 @@ from own_data_tasks import (
     vectors,
     written,
 )
-from scipy.ndimage import rotate, shift
+from scipy.ndimage import affine_transform, grey_dilation, rotate, shift
 from sklearn import datasets
 
-# A pair is one run of VMT and of DIRT-T after it, from the same seed. Odd seeds have five times the default λ_t in both
-# phases, so that some pairs go wrong.
+# A pair is one run of a method and of DIRT-T after it, from the same seed. Odd seeds have five times the default λ_t in
+# both phases and leave the class shares of the source as they are, so that some pairs go wrong.
 SEEDS = (0, 1, 2)
 STRONGER = 5.0
 # Accuracies that differ by at most this many points are equal: either model is a right choice.
@@ -207,5 +213,69 @@ pair_task("small-pictures-moved", "pictures", "Digits of 8×8 pixels; the target
     lambda random: small_pictures(random, lambda x: shift(x, (0, 0, 2), order=1))
 )
 
-DESIGN = tuple(name for name in PAIR_TASKS if side(name) == CHOOSING)
-JUDGING = tuple(name for name in PAIR_TASKS if side(name) != CHOOSING)
+# Committed before any run on them, for the score that the others had helped to design.
+FINAL: list[str] = []
+
+
+def final(name: str, family: str, description: str) -> Any:
+    FINAL.append(name)
+    return pair_task(name, family, description)
+
+
+def sheared(x: Array, by: float = 0.35) -> Array:
+    """Pictures (N, H, W) whose rows are moved sideways, the more so the farther they are from the middle."""
+    middle = (x.shape[1] - 1) / 2
+    return np.stack([affine_transform(each, [[1, 0], [by, 1]], [0, -by * middle], order=1) for each in x])
+
+
+def stretched(x: Array, by: float = 1.4) -> Array:
+    """Pictures (N, H, W) that are wider about their middle."""
+    middle = (x.shape[2] - 1) / 2
+    return np.stack([affine_transform(each, [1, 1 / by], [0, middle * (1 - 1 / by)], order=1) for each in x])
+
+
+final("final-pictures-sheared", "pictures", "Digits of 8×8 pixels; the target is sheared")(
+    lambda random: small_pictures(random, sheared)
+)
+final("final-pictures-stretched", "pictures", "Digits of 8×8 pixels; the target is wider by 40 %")(
+    lambda random: small_pictures(random, stretched)
+)
+final("final-pictures-thick", "pictures", "Digits of 8×8 pixels; the strokes of the target are thicker")(
+    lambda random: small_pictures(random, lambda x: grey_dilation(x, (1, 2, 2)))
+)
+final("final-pictures-turned-faint", "pictures", "Digits of 8×8 pixels; the target is turned by 22° and fainter")(
+    lambda random: small_pictures(random, lambda x: 0.6 * turned_digits(22)(x))
+)
+final("final-pictures-moved-down", "pictures", "Digits of 8×8 pixels; the target is moved down by 1.5 pixels")(
+    lambda random: small_pictures(random, lambda x: shift(x, (0, 1.5, 0), order=1))
+)
+final(
+    "final-pictures-gamma", "pictures", "Digits of 8×8 pixels; the target has other grey values and is turned by 15°"
+)(lambda random: small_pictures(random, lambda x: 255 * (turned_digits(15)(x).clip(0, 255) / 255) ** 0.4))
+final("final-iris-rotated", "turned", "Iris; the target's standardised features are rotated by up to 50°")(
+    lambda random: shifted(three := parts(random, *table("iris"), 50, 50, 50), rotation(random, three[0][0], 50))
+)
+final("final-wine-rotated", "turned", "Wine; the target's standardised features are rotated by up to 45°")(
+    lambda random: shifted(three := parts(random, *table("wine"), 68, 50, 60), rotation(random, three[0][0], 45))
+)
+final("final-circle-turned-23", "turned", "Six clusters on a circle; the target's is turned by 23°")(
+    lambda random: circle(random, 23)
+)
+final("final-moons", "turned", "Two moons; the target's turned by 35° and moved by -0.4")(
+    lambda random: two_moons(random, 35, -0.4)
+)
+final("final-digits-sheared", "moved", "Digits as vectors; the target is sheared")(
+    lambda random: shifted(digits(random), sheared)
+)
+final("final-cancer-sensor", "sensor", "Breast cancer; gain 0.6, offset 1")(
+    lambda random: shifted(
+        three := parts(random, *table("breast_cancer"), 200, 169, 200),
+        sensor(random, three[0][0], gain=0.6, offset=1.0),
+    )
+)
+final("final-clusters-12-moved", "sensor", "Twelve clusters; features moved by one spread")(
+    lambda random: moved_clusters(random, 12, 1.5, 1.0, None)
+)
+
+DESIGN = tuple(name for name in PAIR_TASKS if side(name) == CHOOSING and name not in FINAL)
+JUDGING = tuple(name for name in PAIR_TASKS if side(name) != CHOOSING and name not in FINAL)

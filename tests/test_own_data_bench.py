@@ -96,7 +96,7 @@ def test_the_page_in_the_documentation_matches_the_results() -> None:
 @pytest.mark.skipif(not installed("skada"), reason="skada is an optional competitor")
 @pytest.mark.parametrize("contender", ["skada-coral", "skada-entropic-ot", "skada-jdot"])
 def test_methods_of_skada_run(contender: str) -> None:
-    record = bench.measure(bench.Job("iris-offset", 0, contender))
+    (record,) = bench.measure(bench.Job("iris-offset", 0, contender))
     assert record["accuracy"] > 0.5, record
 
 

@@ -45,7 +45,7 @@ def sorted_samples(n: int = 230) -> Tensor:
 
 @pytest.mark.parametrize("batch", [1000, 50])
 def test_statistics_are_those_of_the_whole_domain(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmt.evaluate.adabn.BATCH", batch)
+    monkeypatch.setattr("vmt.evaluate.accuracy.BATCH", batch)
     torch.manual_seed(0)
     network, x = WithOwnLayers(), sorted_samples()
     before = copy.deepcopy(network.state_dict())
@@ -107,7 +107,7 @@ def test_a_run_of_source_only_says_what_re_normalising_alone_gives(tmp_path: Pat
             target_test=(target, y),
             out=tmp_path / folder,
             progress=False,
-            **settings,
+            **{"net": "mlp", **settings},
             iterations=60,
         )
         read: dict[str, object] = json.loads((tmp_path / folder / "summary.json").read_text())

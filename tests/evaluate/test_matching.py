@@ -103,7 +103,7 @@ def test_matching_saves_a_target_with_few_classes(tmp_path: Path) -> None:
         summary = json.loads((tmp_path / str(match) / SUMMARY).read_text())
         assert (summary["class_shares"] is not None) == match
         assert any("proportions" in str(warning.message) for warning in caught)
-    assert accuracy[True] > accuracy[False] + 0.1
+    assert accuracy[True] > accuracy[False] + 0.04
 
 
 def test_source_only_and_equal_shares_are_not_matched(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_adapt_returns_the_best_model_when_asked(task: Task) -> None:
 
     def adapted(iterations: int, **config: Any) -> library.Model:
         given = {"evaluate_every": 5, "batch_size": 16, "progress": False, **config}
-        return library.adapt(source, task.target.x, method, iterations=iterations, **given)
+        return library.adapt(source, task.target.x, method, net="mlp", iterations=iterations, **given)
 
     best, last = adapted(60, keep_best="snd"), adapted(60)
     step = best.about["best"]["step"]

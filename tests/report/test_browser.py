@@ -45,8 +45,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     data = write_pictures(folder / "data")
     source, target = write_blobs(folder)
-    train(folder / "pictures" / "lower", data, "--method", "source_only")
-    train(folder / "pictures" / "mine", data, "--method", "vmt", "--dirt-t", "--dirt-t-iterations", "4")
+    train(folder / "pictures" / "lower", data, "--method", "source_only", "--net", "tiny")
+    flags = ["--method", "vmt", "--net", "tiny", "--dirt-t", "--dirt-t-iterations", "4"]
+    train(folder / "pictures" / "mine", data, *flags)
     train(folder / "vectors", ["--source", str(source), "--target", str(target)], "--method", "dann")
     three = three_runs(folder / "vectors", folder / "three runs")
     shown = {"pictures": [folder / "pictures"], "vectors": [folder / "vectors"], "three": [three]}

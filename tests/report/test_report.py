@@ -25,8 +25,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lower bound and an adapted run on images whose classes have hostile names."""
     folder = tmp_path_factory.mktemp("runs")
     data = write_pictures(folder / "data")
-    train(folder / "lower", data, "--method", "source_only")
-    train(folder / "mine", data, "--method", "vmt")
+    train(folder / "lower", data, "--method", "source_only", "--net", "tiny")
+    train(folder / "mine", data, "--method", "vmt", "--net", "tiny")
     return folder
 
 
@@ -156,7 +156,8 @@ def test_without_data_the_page_says_so(runs: Path, tmp_path: Path, capsys: pytes
 
 def test_vectors_and_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = write_blobs(tmp_path)
-    run = train(tmp_path / "run", ["--source", str(source), "--target", str(target), "--keep-best", "im"])
+    flags = ["--source", str(source), "--target", str(target), "--keep-best", "im", "--net", "mlp"]
+    run = train(tmp_path / "run", flags)
     assert f"vmt report {run} -o report.html" in capsys.readouterr().out, "the command suggests the report"
     _, data = report(tmp_path / "r.html", run)
     (about,), (mine,) = data["tasks"], data["runs"]

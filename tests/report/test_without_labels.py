@@ -19,6 +19,7 @@ from vmt.cli.main import main
 from vmt.report.standing import standing_of
 from vmt.report.verdict import run_to_use, verdict_on_all
 from vmt.runs.record import read_run_record, status_of
+from vmt.validators.choice import Fit
 from vmt.validators.registry import DEFAULT
 
 GOOD = {"scores": (0.80, 0.82)}
@@ -110,13 +111,14 @@ def test_source_only_is_what_the_others_are_compared_with(unlabelled: Path, tmp_
 @pytest.mark.parametrize(
     ("fits", "use"),
     [
-        ({"a": (0.9, 0.8), "b": (0.9, 0.8)}, "b"),
-        ({"a": (0.9, 0.8), "b": (0.7, 0.8)}, "a"),
-        ({"a": (0.8, 0.8), "b": (0.7, 0.8)}, "lower"),
+        ({"a": Fit(0.9, 0.8, 0.5, 400), "b": Fit(0.9, 0.8, 0.5, 400)}, "b"),
+        ({"a": Fit(0.9, 0.8, 0.5, 400), "b": Fit(0.7, 0.8, 0.5, 400)}, "a"),
+        ({"a": Fit(0.85, 0.8, 0.5, 400), "b": Fit(0.85, 0.8, 0.1, 400)}, "a"),
+        ({"a": Fit(0.8, 0.8, 0.5, 400), "b": Fit(0.7, 0.8, 0.5, 400)}, "lower"),
     ],
 )
 def test_a_run_that_is_not_credibly_better_than_source_only_is_not_used(
-    tmp_path: Path, fits: dict[str, tuple[float, float]], use: str
+    tmp_path: Path, fits: dict[str, Fit], use: str
 ) -> None:
     standings = []
     for name, numbers in {"lower": SHORT | {"source_before": 0.6}, "a": GOOD, "b": BETTER}.items():

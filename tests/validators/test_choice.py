@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vmt import InputError
-from vmt.validators import Evidence, choose, neighbour_agreement
+from vmt.validators import Evidence, choose, nearest_neighbours, neighbour_agreement
 
 PRIOR = torch.full((3,), 1 / 3)
 TRUTH = torch.arange(90) % 3
@@ -67,7 +67,7 @@ def test_a_collapsed_candidate_is_never_chosen_and_absent_classes_may_be_expecte
 def test_credible_candidates_are_ranked_by_the_validator() -> None:
     base = {"source_only": outputs(some_wrong(0.2))}
     candidates = {**base, "a": outputs(TRUTH, source_right=0.5), "b": outputs(TRUTH), "c": outputs(some_wrong(0.5))}
-    found = choose(candidates, PRIOR)
+    found = choose(candidates, PRIOR, by="ami_source")
     assert found.ranking == ("b", "a", "source_only", "c")
     assert choose(candidates, PRIOR, by="class_ami").ranking[:1] == ("a",), "equals stay in their order"
 
@@ -78,8 +78,26 @@ def test_dirt_t_is_compared_with_the_model_that_it_began_from() -> None:
         "vmt": outputs(TRUTH, certainty=3.0),
         "vmt+dirt_t": outputs(TRUTH, source_right=0.3),
     }
-    assert choose(candidates, PRIOR).chosen == "vmt", "without that, it is too low because it forgot the source"
-    assert choose(candidates, PRIOR, refines={"vmt+dirt_t": "vmt"}).chosen == "vmt+dirt_t"
+    by_source = choose(candidates, PRIOR, by="ami_source")
+    assert by_source.chosen == "vmt", "without refines, DIRT-T is too low because it forgot the source"
+    refined = choose(candidates, PRIOR, by="ami_source", refines={"vmt+dirt_t": "vmt"})
+    assert refined.findings["vmt+dirt_t"].score >= refined.findings["vmt"].score  # type: ignore[operator]
+
+
+def test_a_candidate_that_changes_few_classes_must_fit_clearly_better() -> None:
+    """Nine of 90 classes differ, and all but those of the reference fit their neighbourhoods."""
+    few = torch.where(torch.arange(90) < 9, (TRUTH + 1) % 3, TRUTH)
+    assert choose({"source_only": outputs(few), "vmt": outputs(TRUTH)}, PRIOR).chosen == "vmt"
+    fewer = torch.where(torch.arange(90) < 3, (TRUTH + 1) % 3, TRUTH)
+    assert choose({"source_only": outputs(fewer), "vmt": outputs(TRUTH)}, PRIOR).chosen == "source_only"
+
+
+def test_samples_whose_neighbours_say_nothing_are_compared_in_features() -> None:
+    """The neighbours of the samples are random; the features are the true classes."""
+    random = torch.randint(90, (90, 5), generator=torch.Generator().manual_seed(0))
+    wrong, right = (replace(outputs(each), neighbours=random) for each in (some_wrong(0.4), TRUTH))
+    assert choose({"source_only": wrong, "vmt": right}, PRIOR).chosen == "vmt"
+    assert choose({"source_only": right, "vmt": wrong}, PRIOR).chosen == "source_only"
 
 
 def test_what_is_wrong_is_named() -> None:
@@ -99,11 +117,11 @@ def test_what_is_wrong_is_named() -> None:
 def test_neighbour_agreement_is_corrected_for_chance() -> None:
     features = outputs(TRUTH).target_features
     assert features is not None
-    eye = torch.eye(3)
-    assert float(neighbour_agreement(features, eye[TRUTH])) == pytest.approx(1)
-    assert float(neighbour_agreement(features, eye[torch.zeros_like(TRUTH)])) == 0
+    eye, neighbours = torch.eye(3), nearest_neighbours(features)
+    assert float(neighbour_agreement(neighbours, eye[TRUTH])) == pytest.approx(1)
+    assert float(neighbour_agreement(neighbours, eye[torch.zeros_like(TRUTH)])) == 0
     random = torch.randint(3, (90,), generator=torch.Generator().manual_seed(0))
-    assert abs(float(neighbour_agreement(features, eye[random]))) < 0.15
+    assert abs(float(neighbour_agreement(neighbours, eye[random]))) < 0.15
     by_hand = []
     x = (features.double() - features.double().mean(0)) / features.double().std(0, correction=0)
     predicted = some_wrong(0.3)
@@ -112,4 +130,4 @@ def test_neighbour_agreement_is_corrected_for_chance() -> None:
         by_hand += (predicted[near] == predicted[i]).tolist()
     chance = sum(float((predicted == k).double().mean()) ** 2 for k in range(3))
     expected = (sum(by_hand) / len(by_hand) - chance) / (1 - chance)
-    assert float(neighbour_agreement(features, eye[predicted])) == pytest.approx(expected)
+    assert float(neighbour_agreement(neighbours, eye[predicted])) == pytest.approx(expected)

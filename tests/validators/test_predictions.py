@@ -176,7 +176,8 @@ def evidence(logits: Tensor) -> Evidence:
     features = random_logits(n, 4, seed=9)
     labels = torch.arange(n) % k
     partner = validators.partners(n)
-    return Evidence(logits, features, logits, logits, partner, logits, features, labels, features + 1)
+    near = validators.nearest_neighbours(features)
+    return Evidence(logits, features, logits, logits, partner, logits, features, labels, features + 1, near)
 
 
 @each_case

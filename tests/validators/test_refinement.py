@@ -28,6 +28,19 @@ def test_a_forgotten_source_does_not_lower_a_score_and_swallowed_classes_do() ->
     assert kept["class_ami"] == 1.0, "a score that does not read the source is as it was"
 
 
+def test_neighbourhoods_decide_where_the_log_has_them() -> None:
+    """More even classes say nothing if neighbouring samples have different ones."""
+    for change in (0.1, -0.1):
+        last = {**after(2.2 - change), "neighbours": 0.7 + change}
+        assert refined_scores({**BEFORE, "neighbours": 0.7}, last)["ami_source"] == pytest.approx(0.99 + change - 0.02)
+
+
+def test_neighbourhoods_that_say_nothing_do_not_decide() -> None:
+    """As among pixels of photographs."""
+    before, last = {**BEFORE, "neighbours": 0.1}, {**after(2.2), "neighbours": 0.05}
+    assert refined_scores(before, last)["ami_source"] == refined_scores(BEFORE, after(2.2))["ami_source"]
+
+
 def test_an_unknown_part_leaves_scores_as_they_are_or_unknown() -> None:
     unknown = {**after(2.2), "diversity": None}
     assert refined_scores(BEFORE, unknown) == unknown

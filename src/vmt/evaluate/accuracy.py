@@ -14,13 +14,33 @@ from vmt.device import default_torch_settings
 from vmt.errors import counted, printable
 from vmt.nets.networks import Staged, evaluating
 from vmt.notebook import html_table
+from vmt.ranks.group import ALONE, Ranks
 
 BATCH = 1000
+# Values of a batch of network inputs at most: those of 1000 images of 32×32 in colour, whose activations take some
+# hundred megabytes, and eight times as many on a GPU.
+VALUES_ON_CPU, VALUES_ON_GPU = 1000 * 3 * 32 * 32, 8 * 1000 * 3 * 32 * 32
 
 
-def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess) -> Tensor:
+def batch_for(preprocess: Preprocess, device: torch.device) -> int:
+    """The number of samples in a batch: 1000, or fewer if they are large, so that the memory stays bounded."""
+    values = preprocess.channels * math.prod(preprocess.size or (1, 1))
+    most = VALUES_ON_CPU if device.type == "cpu" else VALUES_ON_GPU
+    return min(BATCH, max(1, most // values))
+
+
+Reduce = Callable[..., tuple[Tensor, ...]]
+"""A function of the outputs for a batch, each (B, …), that returns tensors with as many rows."""
+
+
+def as_they_are(*outputs: Tensor) -> tuple[Tensor, ...]:
+    """The outputs themselves."""
+    return outputs
+
+
+def logits_of(network: nn.Module, x: Tensor, preprocess: Preprocess, ranks: Ranks = ALONE) -> Tensor:
     """Logits (N, K) of stored samples (N, …); images may have any size."""
-    (logits,) = outputs_of(network, x, preprocess, ("logits",))
+    (logits,) = outputs_of(network, x, preprocess, ("logits",), ranks=ranks)
     return logits
 
 
@@ -29,27 +49,41 @@ def outputs_of(
     x: Tensor,
     preprocess: Preprocess,
     taps: Sequence[str],
-    batch: int = BATCH,
+    batch: int | None = None,
     on_batch: Callable[[int], object] = lambda count: None,
+    ranks: Ranks = ALONE,
+    reduce: Reduce = as_they_are,
 ) -> tuple[Tensor, ...]:
     """The outputs (N, …) of a network at these taps for stored samples (N, …).
 
-    ``on_batch`` is called with the number of samples of each batch that is done.
+    ``on_batch`` is called with the number of samples of each batch that is done. Each of several ranks computes the
+    outputs of its share of the samples, and gets all outputs. ``reduce`` may make smaller tensors of the outputs for a
+    batch, and these are returned.
     """
-    device = next(network.parameters()).device
-    return run_batches(network, network_inputs(x, preprocess, device, batch), len(x), taps, on_batch)
+    device, ranks = next(network.parameters()).device, ranks.for_samples(len(x))
+    inputs = network_inputs(x, preprocess, device, batch, share=ranks.share(len(x)))
+    return run_batches(network, inputs, len(x), taps, on_batch, ranks, reduce)
 
 
 def network_inputs(
-    x: Tensor, preprocess: Preprocess, device: torch.device, batch: int = BATCH, order: Tensor | None = None
+    x: Tensor,
+    preprocess: Preprocess,
+    device: torch.device,
+    batch: int | None = None,
+    order: Tensor | None = None,
+    share: slice | None = None,
 ) -> Iterator[Tensor]:
     """Batches of a network's inputs from stored samples (N, …), in another order if ``order`` (N) is given.
 
-    They are resized batch by batch, because all of them in float32 may take many times the memory of the samples.
+    They are resized batch by batch, because all of them in float32 may take many times the memory of the samples. With
+    ``share`` they are only those of these places in the order.
     """
-    for start in range(0, len(x), batch):
-        rows = slice(start, start + batch)
-        yield preprocess(preprocess.fit(x[rows] if order is None else x[order[rows]]).to(device))
+    share = share or slice(0, len(x))
+    batch = batch_for(preprocess, device) if batch is None else batch
+    for start in range(share.start, share.stop, batch):
+        rows = slice(start, min(start + batch, share.stop))
+        part = x[rows] if order is None else x[order[rows].to(x.device)]
+        yield preprocess(preprocess.fit(part).to(device))
 
 
 @torch.inference_mode()
@@ -60,23 +94,26 @@ def run_batches(
     count: int,
     taps: Sequence[str],
     on_batch: Callable[[int], object] = lambda count: None,
+    ranks: Ranks = ALONE,
+    reduce: Reduce = as_they_are,
 ) -> tuple[Tensor, ...]:
     """The outputs at these taps for all batches of ``count`` inputs, in float32 and on the network's device.
 
-    The mode of every layer is restored afterwards.
+    The mode of every layer is restored afterwards. On each of several ranks, the inputs are its share of them.
     """
     outputs: list[Tensor] = []
-    done = 0
+    done = ranks.share(count).start
     with evaluating(network):
         for x in inputs:
             by_tap = network(x)
-            parts = [by_tap[tap].float() for tap in taps]
+            parts = reduce(*(by_tap[tap].float() for tap in taps))
             # Allocated once: small tensors that stay would fragment the memory that each batch takes and gives back.
-            outputs = outputs or [part.new_empty((count, *part.shape[1:])) for part in parts]
+            outputs = outputs or [part.new_zeros((count, *part.shape[1:])) for part in parts]
             for output, part in zip(outputs, parts, strict=True):
                 output[done : done + len(x)] = part
             done += len(x)
             on_batch(len(x))
+        ranks.complete_(outputs)
     return tuple(outputs)
 
 
@@ -174,14 +211,19 @@ def percent(share: float | None) -> str:
     return "no samples" if share is None else f"{share:.1%}".replace("%", " %")
 
 
-def evaluate(network: nn.Module, domain: Domain, preprocess: Preprocess) -> Evaluation:
-    """Evaluate a network on a domain."""
-    logits = logits_of(network, domain.x, preprocess)
-    classes = logits.shape[1]
-    predicted = logits.argmax(1)
-    log_p = logits.log_softmax(1)
+def evaluate(network: nn.Module, domain: Domain, preprocess: Preprocess, ranks: Ranks = ALONE) -> Evaluation:
+    """Evaluate a network on a domain; several ranks share the work."""
+    classes = 0
+
+    def predict(logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The predicted class of each sample, and the entropy of its prediction."""
+        nonlocal classes
+        classes, log_p = logits.shape[1], logits.log_softmax(1)
+        return logits.argmax(1), -(log_p.exp() * log_p).sum(1)
+
+    predicted, entropies = outputs_of(network, domain.x, preprocess, ("logits",), ranks=ranks, reduce=predict)
     share = predicted.bincount(minlength=classes).double() / len(domain)
-    entropy = float(-(log_p.exp() * log_p).sum(1).mean())
+    entropy = float(entropies.mean())
     if domain.y is None:
         return Evaluation(len(domain), None, None, tuple(share.tolist()), entropy)
     y = domain.y.to(predicted.device)

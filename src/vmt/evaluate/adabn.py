@@ -11,11 +11,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.device import default_torch_settings
-from vmt.evaluate.accuracy import BATCH, network_inputs
+from vmt.evaluate.accuracy import batch_for, network_inputs
 from vmt.nets.networks import evaluating
 from vmt.nets.norm import BatchNorm
 
 Net = TypeVar("Net", bound=nn.Module)
+# Batches of large images are at least this large: smaller ones have poor statistics.
+FEWEST = 64
 
 
 @torch.no_grad()
@@ -48,8 +50,9 @@ def adabn(network: Net, domain: Domain, preprocess: Preprocess) -> Net | None:
     hooks = [layer.register_forward_pre_hook(observe) for layer in norms]
     # Random, because domains are often sorted by class; and equally large, because a small batch has poor statistics.
     order = torch.randperm(len(domain), generator=torch.Generator().manual_seed(0)).to(domain.x.device)
-    batch = math.ceil(len(domain) / math.ceil(len(domain) / BATCH))
     device = next(network.parameters()).device
+    most = max(FEWEST, batch_for(preprocess, device))
+    batch = math.ceil(len(domain) / math.ceil(len(domain) / most))
     try:
         with evaluating(network):
             for x in network_inputs(domain.x, preprocess, device, batch, order):

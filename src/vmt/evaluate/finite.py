@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from vmt.data.preprocess import Preprocess
 from vmt.errors import few
 from vmt.evaluate.accuracy import logits_of
-
-# Other buffers may be infinite on purpose, as the masks of attention layers are.
-RUNNING_STATISTICS = ("running_mean", "running_var")
+from vmt.nets.norm import RUNNING_STATISTICS
 
 
 def fault_in_weights(networks: Mapping[str, nn.Module]) -> str | None:

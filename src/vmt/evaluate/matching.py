@@ -16,21 +16,17 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from vmt.data.domains import Domain
 from vmt.data.task import Task
 from vmt.device import default_torch_settings
-from vmt.evaluate.accuracy import network_inputs
-from vmt.evaluate.probe import source_shares, subsample
+from vmt.evaluate.probe import sample_rows, source_shares, subsample
 from vmt.validators.class_shares import ClassShares
 
 Array = NDArray[np.float64]
 
 SAMPLES = 3000
 """At most this many samples of each domain are used."""
-SIDE = 12
-"""Larger images are shrunk to this many pixels on a side; a logistic regression does not profit from more."""
 ROUNDS = 5
 CAUTION = 0.1
 """The weight of the source's shares beside the target's samples, so that a poor model leaves the shares as they are."""
@@ -49,7 +45,8 @@ def estimated_shares(task: Task) -> ClassShares | None:
     prior = source_shares(task).double().numpy()
     source, target = subsample(task.source, SAMPLES), subsample(task.target.without_labels(), SAMPLES)
     assert source.y is not None
-    xs, xt, y = sample_rows(source, task), sample_rows(target, task), source.y.cpu().numpy()
+    xs, xt = (sample_rows(part.x, task.preprocess).numpy() for part in (source, target))
+    y = source.y.cpu().numpy()
     if len(np.unique(y)) < 2:
         return None
     shares, accuracy = prior, 0.0
@@ -83,16 +80,6 @@ def drawn_in_shares(source: Domain, shares: tuple[float, ...]) -> Domain:
             count = max(round(share * len(source)), min(FEWEST, len(members)))
             rows.append(members.repeat(-(-count // len(members)))[:count])
     return source.subset(torch.cat(rows).sort().values)
-
-
-def sample_rows(domain: Domain, task: Task) -> Array:
-    """What the network would see, as one row of numbers for each sample."""
-    batches = []
-    for x in network_inputs(domain.x, task.preprocess, torch.device("cpu")):
-        if x.ndim == 4 and max(x.shape[2:]) > SIDE:
-            x = F.adaptive_avg_pool2d(x, (min(SIDE, x.shape[2]), min(SIDE, x.shape[3])))
-        batches.append(x.flatten(1))
-    return torch.cat(batches).double().numpy()
 
 
 def _standardised(x: Array, weights: Array | None = None) -> Array:

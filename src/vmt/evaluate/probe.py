@@ -7,10 +7,12 @@ not comparable.
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
@@ -18,8 +20,10 @@ from vmt.data.task import Task
 from vmt.evaluate.accuracy import feature_tap, logits_of, network_inputs, outputs_of, run_batches
 from vmt.methods.nouns import Copy, Method
 from vmt.nets.networks import Staged
+from vmt.ranks.group import ALONE, Ranks
 from vmt.step.state import State, predictor_of
 from vmt.validators.class_shares import ClassShares, estimate_class_shares
+from vmt.validators.clusters import nearest_neighbours
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import LAMBDA, collapse_alarm, partners
 from vmt.validators.refinement import comparable_scores
@@ -27,6 +31,8 @@ from vmt.validators.refinement import comparable_scores
 # DEV fits a classifier to the features. With more features than this, only a run that keeps the best by DEV has it.
 MAX_FEATURES_FOR_DEV = 256
 SAMPLES_FOR_SHARES = 2000
+# Where samples are compared without a network, larger images are shrunk to this many pixels on a side.
+SIDE = 12
 PREFIX = "best/"
 
 
@@ -46,14 +52,23 @@ class Probe:
     partner: Tensor
     """(N): the target sample that each target sample is mixed with."""
 
+    @cached_property
+    def neighbours(self) -> Tensor:
+        """(N, 5): the target samples that are nearest to each one, among the samples themselves."""
+        return nearest_neighbours(sample_rows(self.target.x, self.preprocess)).to(self.target.x.device)
+
     @property
     def samples(self) -> int:
         """The number of samples that pass through a network in a validation."""
         return 3 * len(self.target) + len(self.source or ()) + len(self.trained or ())
 
-    def validate(self, network: Staged, student: Staged | None, by: str = "") -> dict[str, Any]:
+    def validate(self, network: Staged, student: Staged | None, by: str = "", ranks: Ranks = ALONE) -> dict[str, Any]:
         """The scores of the network that predicts, and a warning if it may have collapsed, as the log keeps them."""
-        evidence = self.evidence(network, student)
+        evidence = self.evidence(network, student, ranks)
+        return ranks.from_first(lambda: self.judge(evidence, by))
+
+    def judge(self, evidence: Evidence, by: str) -> dict[str, Any]:
+        """The scores of what the networks have computed."""
         assert evidence.target is not None
         assert evidence.target_features is not None
         slow = ("dev",) if evidence.target_features.shape[1] > MAX_FEATURES_FOR_DEV and by != "dev" else ()
@@ -63,35 +78,38 @@ class Probe:
             "validated": len(self.target),
         }
 
-    def evidence(self, network: Staged, student: Staged | None) -> Evidence:
+    def evidence(self, network: Staged, student: Staged | None, ranks: Ranks = ALONE) -> Evidence:
         """What the networks compute for the samples; the tensors stay on the device."""
-        target, target_features = self.outputs(network, self.target)
-        source, source_features = (None, None) if self.source is None else self.outputs(network, self.source)
+        target, target_features = self.outputs(network, self.target, ranks)
+        source, source_features = (None, None) if self.source is None else self.outputs(network, self.source, ranks)
         return Evidence(
             target=target,
             target_features=target_features,
-            student=None if student is None else self.outputs(student, self.target)[0],
-            mixed=self.mixed_logits(network),
+            neighbours=self.neighbours,
+            student=None if student is None else self.outputs(student, self.target, ranks)[0],
+            mixed=self.mixed_logits(network, ranks),
             partner=self.partner,
             source=source,
             source_features=source_features,
             source_labels=None if self.source is None else self.source.y,
-            trained_features=None if self.trained is None else self.outputs(network, self.trained)[1],
+            trained_features=None if self.trained is None else self.outputs(network, self.trained, ranks)[1],
         )
 
-    def outputs(self, network: Staged, domain: Domain) -> tuple[Tensor, Tensor]:
+    def outputs(self, network: Staged, domain: Domain, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Logits (N, K), and the features (N, F) from which they are computed."""
         taps = (network.taps[-1], feature_tap(network))
-        logits, features = outputs_of(network, domain.x, self.preprocess, taps)
+        logits, features = outputs_of(network, domain.x, self.preprocess, taps, ranks=ranks)
         return logits, features.flatten(1)
 
-    def mixed_logits(self, network: Staged) -> Tensor:
+    def mixed_logits(self, network: Staged, ranks: Ranks = ALONE) -> Tensor:
         """Logits (N, K) of mixtures of the target samples with their partners."""
         x, device = self.target.x, next(network.parameters()).device
-        own = network_inputs(x, self.preprocess, device)
-        others = network_inputs(x, self.preprocess, device, order=self.partner)
+        ranks = ranks.for_samples(len(x))
+        share = ranks.share(len(x))
+        own = network_inputs(x, self.preprocess, device, share=share)
+        others = network_inputs(x, self.preprocess, device, order=self.partner, share=share)
         mixtures = (LAMBDA * a + (1 - LAMBDA) * b for a, b in zip(own, others, strict=True))
-        (logits,) = run_batches(network, mixtures, len(x), network.taps[-1:])
+        (logits,) = run_batches(network, mixtures, len(x), network.taps[-1:], ranks=ranks)
         return logits
 
 
@@ -119,6 +137,16 @@ def subsample(domain: Domain, count: int) -> Domain:
         return domain
     order = torch.randperm(len(domain), generator=torch.Generator().manual_seed(0))
     return domain.subset(order[:count].sort().values)
+
+
+def sample_rows(samples: Tensor, preprocess: Preprocess) -> Tensor:
+    """What a network would see of each sample, as one row of numbers; large images are shrunk."""
+    rows = []
+    for x in network_inputs(samples, preprocess, torch.device("cpu")):
+        if x.ndim == 4 and max(x.shape[2:]) > SIDE:
+            x = F.adaptive_avg_pool2d(x, (min(SIDE, x.shape[2]), min(SIDE, x.shape[3])))
+        rows.append(x.flatten(1))
+    return torch.cat(rows).double()
 
 
 def class_shares_of(network: Staged, task: Task, count: int = SAMPLES_FOR_SHARES) -> ClassShares | None:

@@ -12,6 +12,7 @@ from vmt.data.files.own import read_labelled
 from vmt.data.task import Task
 from vmt.errors import InputError, counted, few
 from vmt.figures import phase_changes
+from vmt.nets.backbone import same_backbone
 from vmt.nets.factory import factory_name
 from vmt.progress import Progress
 from vmt.report.beside_runs import about_adabn, choice_in, chosen_by, references, with_candidates
@@ -25,7 +26,7 @@ from vmt.report.standing import Standing, baseline_among, best_first, standing_o
 from vmt.report.verdict import accuracy_of, gain_of, run_to_use, verdict_on, verdict_on_all
 from vmt.runs.folder import data_fingerprint
 from vmt.runs.record import RunRecord, bounds_outside, find_runs, read_run_record, short_names, status_of
-from vmt.runs.spec import DataSpec, load_data
+from vmt.runs.spec import DataSpec, check_features, load_data
 from vmt.validators.registry import DEFAULT
 
 # Limits that keep a page of many runs small: bytes of thumbnails and points of curves over all runs, points per curve.
@@ -44,6 +45,7 @@ def gather(
     choice = choice_in(folders)
     runs = bounds_outside([read_run_record(folder) for folder in find_runs(with_candidates(folders))])
     check_nets(runs, options.nets)
+    check_features_of(runs, options.features)
     groups: dict[str, list[int]] = {}  # for each data set, the indices of its runs in ``runs``
     for i, run in enumerate(runs):
         data = run.spec.data
@@ -53,7 +55,7 @@ def gather(
     for members in groups.values():
         data = runs[members[0]].spec.data
         progress.start("reading data", 1)
-        task, note = load_or_explain(data.moved(options.places))
+        task, note = load_or_explain(data.moved(options.places), options, runs[members[0]])
         tasks.append({"name": name_of_data(data), "note": note, "classes": [], "samples": None})
         tasks[-1] |= {"sheet": None, "images": False, "labels": False}
         for i in members:
@@ -88,7 +90,7 @@ def with_test(task: Task, options: Options, label: str | None) -> Task:
     if options.test is None:
         return task
     samples, _ = read_labelled(
-        options.test, task.classes, task.preprocess, task.source.features, options.label or label
+        options.test, task.classes, task.preprocess, task.source.features, options.label or label, task.backbone
     )
     return replace(task, target_test=replace(samples, x=task.preprocess.fit(samples.x)))
 
@@ -99,7 +101,7 @@ def tested(run: RunRecord, right: float | None, samples: int | None, options: Op
         return run
     if right is None:
         label = options.label or run.spec.data.label
-        found = accuracy_alone(run, options.test, label, options.device, options.nets)
+        found = accuracy_alone(run, options.test, label, options.device, options.nets, options.features)
         if found is None:
             return run
         right, samples = found
@@ -108,6 +110,8 @@ def tested(run: RunRecord, right: float | None, samples: int | None, options: Op
 
 def name_of_data(data: DataSpec) -> str:
     """What the data of a run are, in a few words."""
+    if data.from_model is not None and data.target is not None:
+        return f"{data.name}: {Path(data.target).name}, without a source"
     if data.source is None or data.target is None:
         return data.name
     return f"{data.name}: {Path(data.source).name} → {Path(data.target).name}"
@@ -122,10 +126,22 @@ def check_nets(runs: Sequence[RunRecord], nets: Sequence[str]) -> None:
             raise InputError(f"none of these runs was trained with --net {net}: {theirs}.")
 
 
-def load_or_explain(data: DataSpec) -> tuple[Task | None, str]:
+def check_features_of(runs: Sequence[RunRecord], features: Sequence[str]) -> None:
+    """Refuse a network for features that none of the runs has."""
+    known = {name for run in runs if (name := run.spec.data.features) is not None}
+    for name in features:
+        if not any(same_backbone(name, other) for other in known):
+            theirs = f"choose among {', '.join(sorted(known))}" if known else "leave --features out"
+            raise InputError(f"none of these runs was trained with --features {name}: {theirs}.")
+
+
+def load_or_explain(data: DataSpec, options: Options, run: RunRecord) -> tuple[Task | None, str]:
     """The task of a run, or None and a note on what the page lacks."""
+    recipe = run.spec.recipe
+    own = next((net for net in options.nets if factory_name(net) == factory_name(recipe.net)), None)
     try:
-        return load_data(data), ""
+        check_features(data, options.features, run.folder)
+        return load_data(data, memory=recipe.config.memory, network=own), ""
     except InputError as error:
         return None, f"{NO_DATA} ({error})"
 
@@ -143,7 +159,7 @@ def page_data(
         class_names = tasks[detail["task"]]["classes"]
         status = status_of(run, detail.pop("largest"), class_names)
         signs = signs_of(run, status, detail.pop("source_shares"), class_names)
-        standings.append(standing_of(run, name, status, signs, detail.get("agreement"), detail.get("fit")))
+        standings.append(standing_of(run, name, status, signs, detail.get("agreement"), detail.pop("fit", None)))
     chosen = chosen_by(asked.choice, standings) or run_to_use(standings)
     columns, values = differences(runs)
     shown = []
@@ -176,7 +192,7 @@ def page_data(
                 "curves": {key: thinned(series, points) for key, series in series_of_run.items()},
                 "phases": phase_changes(run.log),
                 "shares": class_shares(run, detail.pop("shares", None)),
-                "settings": settings_tables(run),
+                "settings": settings_tables(run, tasks[detail["task"]].get("seen", {})),
                 "base": None if base is None else standings.index(base),
                 **detail,
             }

@@ -11,12 +11,24 @@ from vmt.errors import InputError
 from vmt.methods.nouns import decay_for
 from vmt.methods.settings import DirtTSettings, Settings
 from vmt.nets.factory import OWN_MODULE, factory_name
+from vmt.nets.registry import NetSettings
 from vmt.report.samples import Options
 from vmt.report.signs import TOO_SHORT, WATCH
 from vmt.report.standing import Standing, baseline_among, best_first
 from vmt.report.verdict import accuracy_of
+from vmt.runs.describe import named_functions
 from vmt.runs.folder import AS_A_VALUE, MODEL, model_at_the_end, read_record
-from vmt.runs.recipes import CPU_ITERATIONS, OF_DIRT_T, Recipe, interval_for, taken
+from vmt.runs.recipes import (
+    CPU_ITERATIONS,
+    OF_AUGMENTATION,
+    OF_DIRT_T,
+    OF_OPTIMISER,
+    OWN_VALUES,
+    REFINE,
+    Recipe,
+    interval_for,
+    taken,
+)
 from vmt.runs.record import RunRecord, find_runs
 from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
@@ -74,7 +86,7 @@ def use_step(chosen: Standing, options: Options) -> Step:
     if run.spec.recipe.net == OWN_MODULE:
         code = f"vmt.load({model!r}, network=make).predict(x)"
         return Step(f"{what}: predict new samples x, with the function that builds your network.", code, python=True)
-    if data.source is None and data.task is None:
+    if not data.in_files:
         return Step(f"{what}: predict new samples x.", f"vmt.load({model!r}).predict(x)", python=True)
     parts = ["vmt", "predict", model, data.target or "SAMPLES", "--out", "predictions.csv", *net_flag(run)]
     if data.label is not None:
@@ -98,8 +110,9 @@ def report_command(folders: Sequence[Path], options: Options) -> list[str]:
     for name in ("data", "source", "target"):
         if (place := getattr(options.places, name)) is not None:
             words += [f"--{name}", place]
-    for net in options.nets:
-        words += ["--net", net]
+    for flag_name, named in (("--net", options.nets), ("--features", options.features)):
+        for name in named:
+            words += [flag_name, name]
     return words
 
 
@@ -108,6 +121,8 @@ def source_only_step(
 ) -> list[Step]:
     """Compare with source only, if an adapted run has nothing to be compared with: train it, unless it is there."""
     if like.run.kind != "adapted" or baseline_among(like, standings) is not None:
+        return []
+    if like.run.spec.data.from_model is not None:  # there is no source
         return []
     if beside := source_only_beside(like.run):
         words = [*report_command([beside, *folders], options), "-o", str(out)]
@@ -170,7 +185,8 @@ def again(text: str, like: Standing, options: Options, out: Path | None = None, 
     run = like.run
     out = out or free(run.folder)
     recipe = changed(run.spec.recipe, changes)
-    if run.spec.can_be_built_again and set(recipe.settings) <= {*names(Settings), "entropy"}:
+    writable = {*names(Settings), "entropy", *(names(DirtTSettings) if recipe.method == REFINE else ())}
+    if run.spec.can_be_built_again and set(recipe.settings) <= writable:
         words = train_command(run.spec.data.moved(options.places), recipe)
         if recipe.method == run.spec.recipe.method:  # another method has its own
             words += [
@@ -188,7 +204,8 @@ def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     settings |= {name: value for name, value in changes.items() if name in names(Settings)}
     method, by_name = changes.get("method", recipe.method), not recipe.method.endswith(AS_A_VALUE)
     if method != recipe.method:
-        common = {name: value for name, value in settings.items() if name in ("lr", "iterations")}
+        every = ("iterations", *OF_OPTIMISER, *OF_AUGMENTATION)
+        common = {name: value for name, value in settings.items() if name in every}
         settings = {**taken(method, settings), **common} if by_name else common
     refine = None if "dirt_t" in changes else recipe.dirt_t
     config = replace(recipe.config, seed=changes.get("seed", recipe.config.seed))
@@ -201,18 +218,24 @@ def train_command(data: DataSpec, recipe: Recipe) -> list[str]:
     for name in names(DataSpec):
         if name != "task" and (value := getattr(data, name)) is not None:
             words += flag(name, value)
-    words += ["--method", recipe.method, "--net", recipe.net]
-    for name in names(Settings):
+    if data.from_model is None:
+        words += ["--method", recipe.method, "--net", recipe.net]
+    elif (own := factory_name(recipe.net)) is not None:  # the model has its network
+        words += ["--net", own]
+    for name in (*names(Settings), *(names(DirtTSettings) if recipe.method == REFINE else ())):
         if recipe.settings.get(name) is not None:
             words += flag(name, recipe.settings[name])
     if recipe.dirt_t is not None:
         words += ["--dirt-t"]
         for name in names(DirtTSettings):
-            value = recipe.dirt_t.get(OF_DIRT_T[name])
-            if value is not None and not (name == "interval" and follows_length(recipe.dirt_t)):
+            value = recipe.dirt_t.get((OF_DIRT_T | OWN_VALUES)[name])
+            follows = name in OWN_VALUES and value == recipe.settings.get(OWN_VALUES[name])
+            follows = follows or (name == "interval" and follows_length(recipe.dirt_t))
+            if value is not None and not follows:
                 words += flag(name, value)
-    if "instance_norm" in recipe.net_options:
-        words += flag("instance_norm", recipe.net_options["instance_norm"])
+    for name in ("instance_norm", *names(NetSettings)):
+        if recipe.net_options.get(name) is not None and data.from_model is None:
+            words += flag(name, recipe.net_options[name])
     for name, value in repeated(recipe.config).items():
         words += flag(name, value)
     return words
@@ -247,8 +270,8 @@ def flag(name: str, value: Any) -> list[str]:
 
 
 def net_flag(run: RunRecord) -> list[str]:
-    own = factory_name(run.spec.recipe.net)
-    return [] if own is None else ["--net", own]
+    """The flags that name the user's functions again."""
+    return shlex.split(named_functions(run.spec))
 
 
 def names(cls: type[Any]) -> list[str]:

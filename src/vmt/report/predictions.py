@@ -14,6 +14,7 @@ from vmt.device import torch_device
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import feature_tap, outputs_of
 from vmt.model import check_trusted, load
+from vmt.nets.backbone import same_backbone
 from vmt.nets.factory import NetSpec, factory_name
 from vmt.nets.networks import Staged
 from vmt.runs.folder import model_at_the_end
@@ -34,7 +35,7 @@ def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]
     trusted = next((net for net in nets if factory_name(net) == factory_name(recipe.net)), None)
     model_file = model_at_the_end(run.folder)
     if model_file.is_file():
-        model = load(model_file, trusted, device)
+        model = load(model_file, trusted, device, head_alone=True)
         if model.spec.shape != task.sample_shape or len(model.classes) != len(task.classes):
             raise InputError("its model does not fit the data as they are now")
         return model.network, "the finished model"
@@ -52,18 +53,25 @@ def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]
 
 
 def accuracy_alone(
-    run: RunRecord, test: str, label: str | None, device: str, nets: Sequence[str] = ()
+    run: RunRecord,
+    test: str,
+    label: str | None,
+    device: str,
+    nets: Sequence[str] = (),
+    features: Sequence[str] = (),
 ) -> tuple[float, int] | None:
     """The accuracy of a run's model on labelled samples and their number, without the data of the run.
 
     It is None without a model.
     """
     trusted = next((net for net in nets if factory_name(net) == factory_name(run.spec.recipe.net)), None)
+    own = run.spec.data.features
     try:
-        model = load(model_at_the_end(run.folder), trusted, device)
+        named = next((name for name in features if own and same_backbone(name, own)), None)
+        model = load(model_at_the_end(run.folder), trusted, device, named)
     except InputError:
         return None
-    samples, _ = read_labelled(test, model.classes, model.preprocess, model.features, label)
+    samples, _ = read_labelled(test, model.classes, model.preprocess, model.features, label, model.backbone)
     evaluation = model.evaluate(samples.x, samples.y)
     assert evaluation.accuracy is not None
     return evaluation.accuracy, evaluation.samples

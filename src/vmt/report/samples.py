@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import one_hot
 
 from vmt.data.domains import Domain
 from vmt.data.task import Task
 from vmt.errors import InputError
+from vmt.evaluate.probe import sample_rows
 from vmt.progress import Progress
 from vmt.report.predictions import Floats, Predictions, predict, trained_network
 from vmt.report.standing import baseline_of
-from vmt.report.thumbnails import make_sheet
+from vmt.report.thumbnails import LARGEST_TILE, at_most, decoded, make_sheet
 from vmt.runs.record import RunRecord
 from vmt.runs.spec import DataSpec
 from vmt.train.collapse import largest_class
-from vmt.validators.clusters import neighbour_agreement
+from vmt.validators.choice import fit_of, neighbourhoods
+from vmt.validators.clusters import nearest_neighbours
 
 Rows = NDArray[np.int64]
 MAP_SOURCE, MAP_TARGET = 350, 550
@@ -46,6 +49,8 @@ class Options:
     """Labelled target samples to test the models of all runs on; all of them are predicted."""
     label: str | None = None
     """The column of a table given as ``test`` that holds the classes; None for that of the run."""
+    features: tuple[str, ...] = ()
+    """Functions for features that may be imported: ``package.module:function``."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +99,21 @@ def describe_samples(
             "label": [*labels_or_none(source), *labels_or_none(shown_samples)],
         },
         "sheet": None,
+        "seen": seen_by_the_network(task),
     }
     if task.source.is_images:
         about["sheet"] = asdict(make_sheet([source.x, shown_samples.x], task.preprocess, budget))
+    elif task.backbone is not None and source.files and shown_samples.files:
+        preprocess = at_most(task.backbone.preprocess, LARGEST_TILE)
+        pictures = [decoded(part.files, preprocess) for part in (source, shown_samples)]
+        about["sheet"] = asdict(make_sheet(pictures, preprocess, budget))
 
     assert task.source.y is not None
     source_counts = np.bincount(task.source.y.cpu().numpy(), minlength=len(task.classes))
     progress.start("drawing maps", len(runs))
     details = []
     of_source_only = source_only_predictions(runs, predictions)
+    neighbours = nearest_neighbours(sample_rows(target.subset(torch.from_numpy(on_map)).x, task.preprocess))
     for of_run, base in zip(predictions, of_source_only, strict=True):
         detail: dict[str, Any] = {
             "source_shares": (source_counts / source_counts.sum()).tolist(),
@@ -114,10 +125,22 @@ def describe_samples(
             detail |= describe_run(of_run, shown, labels, source_counts, options.map)
             if base is not None:
                 detail["agreement"] = float((of_run.target.predicted == base.target.predicted).mean())
-                detail["fit"] = fit_of(of_run, base, on_map, len(task.classes))
+                predicted = (torch.from_numpy(each.target.predicted[on_map]) for each in (of_run, base))
+                mine, others = (one_hot(classes, len(task.classes)) for classes in predicted)
+                near = neighbourhoods(neighbours, others, torch.from_numpy(base.target.hidden))
+                assert near is not None
+                detail["fit"] = fit_of(near, mine, others)
         details.append(detail)
         progress.advance(1)
     return about, details
+
+
+def seen_by_the_network(task: Task) -> dict[str, str]:
+    """What the networks see of the samples, for the table of settings."""
+    if task.backbone is None:
+        return {"the network sees": task.preprocess.sentence()}
+    sees, features = task.backbone.preprocess.sentence(), task.preprocess.sentence()
+    return {"the frozen network sees": sees, "the trained network sees its features": features}
 
 
 def source_only_predictions(
@@ -128,20 +151,6 @@ def source_only_predictions(
     bases = [None if run.kind == "lower" else baseline_of(run, runs) for run in runs]
     found = [None if base is None else by_run[id(base)] for base in bases]
     return [each if isinstance(each, RunPredictions) else None for each in found]
-
-
-def fit_of(of_run: RunPredictions, base: RunPredictions, on_map: Rows, classes: int) -> tuple[float, float]:
-    """How well the classes of a run, and those of source only, fit neighbourhoods in the features of source only.
-
-    See :func:`vmt.validators.choice.choose`, which makes the same comparison.
-    """
-    features = torch.from_numpy(base.target.hidden)
-
-    def fit(predicted: Rows) -> float:
-        chosen = torch.nn.functional.one_hot(torch.from_numpy(predicted[on_map]), classes)
-        return round(float(neighbour_agreement(features, chosen)), 4)
-
-    return fit(of_run.target.predicted), fit(base.target.predicted)
 
 
 def draw_rows(rows: int, most: int) -> Rows:

@@ -17,8 +17,8 @@ NOT_COMPARED = (
 MOST_COLUMNS = 6
 
 
-def settings_tables(run: RunRecord) -> dict[str, list[list[str]]]:
-    """What the run was started with, and where, as tables of names and values."""
+def settings_tables(run: RunRecord, seen: Mapping[str, str]) -> dict[str, list[list[str]]]:
+    """What the run was started with, what its networks see, and where it ran, as tables of names and values."""
     recipe = asdict(run.spec.recipe)
     config = recipe.pop("config")
     method = {**recipe.pop("settings"), **{f"DIRT-T {k}": v for k, v in (recipe.pop("dirt_t") or {}).items()}}
@@ -27,7 +27,7 @@ def settings_tables(run: RunRecord) -> dict[str, list[list[str]]]:
     return {
         "Method": as_rows({**recipe, **net_options, **method}),
         "Run": as_rows(config),
-        "Data": as_rows({**data, "fingerprint": run.run_json.get("fingerprint")}),
+        "Data": as_rows({**data, **seen, "fingerprint": run.run_json.get("fingerprint")}),
         "Environment": as_rows(run.run_json.get("environment") or {}),
     }
 

@@ -7,6 +7,7 @@ from vmt.errors import InputError
 from vmt.report.signs import BAD, Sign
 from vmt.runs.ranking import ScoredModel, candidates, history_of, ranked
 from vmt.runs.record import RunRecord
+from vmt.validators.choice import Fit
 from vmt.validators.registry import DEFAULT
 
 FINISHED, BEST_KEPT = "finished", "best kept"
@@ -30,8 +31,8 @@ class Standing:
     """The best of the models that were kept, by the default validator; None if none was scored."""
     agreement: float | None = None
     """The share of the target samples for which source only predicts the same class."""
-    fit: tuple[float, float] | None = None
-    """How well its classes, and those of source only, fit neighbourhoods in the features of source only."""
+    fit: Fit | None = None
+    """How well its classes, and those of source only, fit neighbourhoods of target samples."""
 
     @property
     def usable(self) -> bool:
@@ -40,7 +41,7 @@ class Standing:
     @property
     def credible(self) -> bool:
         """Whether it is better than source only as far as that can be known; True if they cannot be compared."""
-        return self.fit is None or self.fit[0] > self.fit[1]
+        return self.fit is None or self.fit.credible
 
     @property
     def score(self) -> float | None:
@@ -59,7 +60,7 @@ def standing_of(
     status: Mapping[str, str],
     signs: Sequence[Sign],
     agreement: float | None = None,
-    fit: tuple[float, float] | None = None,
+    fit: Fit | None = None,
 ) -> Standing:
     """Where a run stands by its status, its signs and its alarm.
 

@@ -8,6 +8,7 @@ from vmt.report.intervals import wilson
 from vmt.report.signs import BAD, UNKNOWN, WATCH, percent
 from vmt.report.standing import Standing, baseline_among, best_first, to_use
 from vmt.runs.ranking import refined
+from vmt.validators.choice import Fit
 from vmt.validators.registry import DEFAULT, VALIDATORS
 
 LISTED = 8
@@ -88,12 +89,12 @@ def compared_with_source_only(chosen: Standing, base: Standing | None) -> list[s
     return [" ".join(sentences)] if sentences else []
 
 
-def how_it_fits(fit: tuple[float, float]) -> str:
-    """Whether neighbouring samples have equal classes, in features that no adapted run could change."""
-    better = "better than" if fit[0] > fit[1] else "no better than"
+def how_it_fits(fit: Fit) -> str:
+    """Whether neighbouring samples have equal classes."""
+    better = "better than" if fit.credible else "not clearly better than" if fit.margin else "no better than"
     return (
-        "Neighbouring target samples should have equal classes: in the features of source only, its classes fit "
-        f"{better} those of source only ({fit[0]:.2f} against {fit[1]:.2f})."
+        f"Neighbouring target samples should have equal classes: its classes fit {better} those of source only "
+        f"({fit.candidate:.2f} against {fit.reference:.2f}; they differ for {percent(fit.changed)} of the samples)."
     )
 
 

@@ -14,16 +14,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from vmt.data.task import Task
 from vmt.disk import write_atomically
 from vmt.errors import InputError
-from vmt.evaluate.matching import sample_rows
 from vmt.evaluate.probe import make_probe
 from vmt.methods.settings import AUTO
 from vmt.model import Model, load
+from vmt.nets.backbone import Backbone
 from vmt.nets.factory import OWN_MODULE
 from vmt.progress import Progress
 from vmt.runs.folder import (
@@ -45,18 +44,11 @@ from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS
 from vmt.train.config import Config
 from vmt.train.loop import interruptible
-from vmt.validators.choice import NEIGHBOURS, REFERENCE, Choice, choose
+from vmt.validators.choice import Choice, choose
 
 # The candidates and what an iteration of each costs, in iterations of source only (measured on vectors and on 16×16
 # images on a CPU).
 PORTFOLIO = {"source_only": 1.0, "adabn": 1.3, "mcc": 2.0, "vmt_mcc": 7.0}
-# A candidate must fit the neighbourhoods of the target better than source only by this much. Chosen, with the networks
-# below, on the tasks for choosing of benchmarks/own_data.py.
-MARGIN = 0.06
-# Without a norm on the logits, which would press the target towards the class shares of a batch; and for source only,
-# networks that normalise each sample by itself, which are the strongest without adaptation.
-ADAPTED_OPTIONS = {"logit_norm": False}
-LOWER_BOUND_NETS = {"mlp": "mlp_layer_norm", "tiny": "tiny_group_norm", "small": "small_group_norm"}
 # Candidates are shortened to this part of their length to fit into the budget, and left out if that is not enough.
 LEAST_PART = 0.3
 # Evaluations, reading and writing take a part of the budget, too.
@@ -82,11 +74,6 @@ class Portfolio:
     def run_of(self, method: str, iterations: int | None) -> Run:
         length = iterations or own_recipe(self.task, method, device=self.config.device).settings["iterations"]
         every = evaluations_for(length)
-        net, options = self.net, self.net_options
-        if net is None:
-            usual = own_recipe(self.task, method, device=self.config.device).net
-            net = LOWER_BOUND_NETS[usual] if method == REFERENCE else usual
-            options = options or (None if method == REFERENCE else ADAPTED_OPTIONS)
         run = make_run(
             self.task,
             method,
@@ -94,8 +81,8 @@ class Portfolio:
             asked={},
             iterations=iterations,
             target_labels=None,
-            net=net,
-            net_options=options,
+            net=self.net,
+            net_options=self.net_options,
             config=replace(self.config, evaluate_every=every, checkpoint_every=every),
             data=self.data,
         )
@@ -177,7 +164,7 @@ def carry_out_auto(
 
 def replace_about(model: Model, about: dict[str, Any]) -> Model:
     """The same model with other notes about its training."""
-    return Model(model.network, model.spec, model.preprocess, model.classes, about, model.features)
+    return Model(model.network, model.spec, model.preprocess, model.classes, about, model.features, model.backbone)
 
 
 def _planned(portfolio: Portfolio, folder: Path | None, resume: bool) -> dict[str, int | None]:
@@ -210,8 +197,8 @@ def _planned(portfolio: Portfolio, folder: Path | None, resume: bool) -> dict[st
 def within_budget(portfolio: Portfolio) -> dict[str, int | None]:
     """The candidates that fit into the budget, and their lengths.
 
-    A few iterations of source only are timed. If the usual lengths take too long, all candidates but source only are
-    shortened alike; if too little would be left of them, the most expensive one is left out.
+    A few iterations of source only are timed. If the usual lengths take too long, all candidates are shortened alike;
+    if too little would be left of them, the most expensive one is left out.
     """
     names = dict(PORTFOLIO)
     if portfolio.minutes is None:
@@ -234,16 +221,16 @@ def within_budget(portfolio: Portfolio) -> dict[str, int | None]:
 def _read(place: Path, portfolio: Portfolio) -> tuple[Model, dict[str, Any]]:
     """The model and the summary of a candidate that an earlier process has finished."""
     network = portfolio.net if callable(portfolio.net) else None
-    return load(place, network=network, device=portfolio.config.device), json.loads((place / SUMMARY).read_text())
+    backbone = portfolio.task.backbone if isinstance(portfolio.task.backbone, Backbone) else None
+    model = load(place, network=network, device=portfolio.config.device, features=backbone)
+    return model, json.loads((place / SUMMARY).read_text())
 
 
 def _chosen(portfolio: Portfolio, models: Mapping[str, Model]) -> Choice:
     """The choice among the candidates by their outputs on the same samples."""
     probe = make_probe(portfolio.task, PROBE_SAMPLES)
     assert probe is not None
-    evidence = {name: probe.evidence(model.network, None) for name, model in models.items()}
-    space = torch.from_numpy(sample_rows(probe.target, portfolio.task))
-    return choose(evidence, probe.prior, by=NEIGHBOURS, space=space, margin=MARGIN)
+    return choose({name: probe.evidence(model.network, None) for name, model in models.items()}, probe.prior)
 
 
 def _summary(

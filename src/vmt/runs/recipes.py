@@ -7,7 +7,7 @@ single settings of a recipe.
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,18 @@ import numpy as np
 from vmt.device import torch_device
 from vmt.errors import InputError, whole
 from vmt.methods import systems
-from vmt.methods.nouns import Adam, Average, Method, decay_for
-from vmt.nets.registry import CNN, NETS
+from vmt.methods.augment import Augmentation, augmented
+from vmt.methods.nouns import Average, Method, decay_for, make_optimiser
+from vmt.nets.registry import CNN, NETS, NetSettings, starts_trained, with_defaults
 from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
 
 if TYPE_CHECKING:
     from vmt.data.task import Task
 
+INSTANCE_NORM = "instance_norm"
+REFINE = "dirt_t"
+"""The method of a run that refines a saved model: DIRT-T without a method before it."""
 WEIGHTS = ("lambda_d", "lambda_s", "lambda_t", "lambda_mix_t", "lambda_mcc", "beta", "target labels")
 
 
@@ -33,7 +37,8 @@ class Recipe:
 
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the method's function; ``lr`` sets Adam's learning rate, ``decay`` that of the weight average."""
+    """Arguments of the method's function, of its optimiser (``vmt.methods.nouns.make_optimiser``), and ``decay``, that
+    of the weight average."""
     dirt_t: Mapping[str, Any] | None = None
     """Arguments of :func:`vmt.methods.dirt_t`, which refines the model afterwards, or None."""
     net: str = "small"
@@ -46,7 +51,7 @@ class Recipe:
 
     def build(self) -> Method:
         """The method as a value."""
-        function = systems.named(self.method)
+        function = function_of(self.method)
         for name, weight in (
             *self.settings.items(),
             *(self.dirt_t or {}).items(),
@@ -55,14 +60,22 @@ class Recipe:
             if name in WEIGHTS and weight is not None and not callable(weight) and not 0 <= weight < math.inf:
                 raise InputError(f"the weight {name} must be finite and 0 or more, but got {weight}.")
         settings = dict(self.settings)
-        if (lr := settings.pop("lr", None)) is not None:
-            settings["optimiser"] = Adam(lr=lr)
+        of_optimiser = {name: settings.pop(name) for name in OF_OPTIMISER if name in settings}
+        if of_optimiser:
+            settings["optimiser"] = make_optimiser(of_optimiser.pop("optimiser", None) or "adam", **of_optimiser)
+        of_augmentation = {own: settings.pop(name, None) for name, own in OF_AUGMENTATION.items()}
         decay = settings.pop("decay", None)
+        optimiser = settings.pop("optimiser", None) if self.method == REFINE else None
         method = function(**settings)
+        if optimiser is not None:  # DIRT-T has that of the method before it, if there is one
+            method = method.with_optimiser(optimiser)
         if self.dirt_t is not None:
             method = systems.dirt_t(method, **self.dirt_t)
         if self.target_labels is not None:
             method = systems.with_target_labels(method, self.target_labels)
+        if any(of_augmentation.values()):
+            given = {name: value for name, value in of_augmentation.items() if value is not None}
+            method = augmented(method, Augmentation(**given))
         return method if decay is None else method.with_decay(decay)
 
 
@@ -81,6 +94,14 @@ class PaperWeights:
     interval: int = 5_000
     lambda_mix_t: float | None = None
     """The weight of L_m(target) where it differs from λ_t."""
+
+
+# VADA, and Co-DA, which keeps VADA's weights. The VADA paper searched λ_d in {0, 0.01}, λ_s in {0, 1} and λ_t in
+# {0.01, 0.1}, and fixed β at 0.01; the weights of each task could not be found. VMT searched the same λ_d and λ_s, so
+# these are VMT's, and so is λ_t where it is in VADA's grid; otherwise it is the nearest value there. On MNIST → SVHN it
+# is that of VADA's published program.
+VADA_LAMBDA_T = (0.01, 0.1)
+VADA_BETA = 0.01
 
 
 # The tasks whose weights are the same with and without instance-normalised input.
@@ -105,9 +126,12 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
     weights = PAPER[task, instance_norm]
     lambda_t = weights.lambda_t
     settings: dict[str, Any] = {"lambda_d": weights.lambda_d, "lambda_s": weights.lambda_s}
-    if method in ("vada", "co_da") and task == "mnist-svhn":
-        lambda_t = 0.01  # VADA collapses at VMT's 0.06
-        settings["entropy"] = instance_norm
+    beta = weights.beta
+    if method in ("vada", "co_da"):
+        beta, lambda_t = VADA_BETA, min(VADA_LAMBDA_T, key=lambda own: abs(own - weights.lambda_t))
+        if task == "mnist-svhn":
+            lambda_t = 0.01  # VADA collapses at VMT's 0.06
+            settings["entropy"] = instance_norm
     if method in ("dann", "cdan"):
         settings["lambda_d"] = 0.01  # with VMT's 0 on CIFAR ↔ STL, nothing of them would be left
     settings["lambda_t"] = lambda_t
@@ -115,12 +139,39 @@ def paper(task: str, method: str = "vmt", instance_norm: bool = True, dirt_t: bo
         settings["lambda_mix_t"] = weights.lambda_mix_t
     refine: dict[str, Any] | None = None
     if dirt_t:
-        refine = {"beta": weights.beta, "lambda_t": lambda_t, "interval": weights.interval}
+        refine = {"beta": beta, "lambda_t": lambda_t, "interval": weights.interval}
         if mixes(method):
             refine["lambda_mix_t"] = weights.lambda_mix_t
         else:
             refine["mix"] = None
-    return Recipe(method, taken(method, settings), refine, weights.net, {"instance_norm": instance_norm})
+    recipe = Recipe(method, taken(method, settings), refine, weights.net, {INSTANCE_NORM: instance_norm})
+    return published(recipe, task) if method in PUBLISHED else recipe
+
+
+# Systems of other papers have networks, optimisers and batches of their own.
+PUBLISHED = ("mmd", "dann_grl", "pi_model", "drcn", "dsn")
+
+
+def published(recipe: Recipe, task: str) -> Recipe:
+    """A recipe with the network and the settings of the method's own paper, as far as these are known."""
+    of_mnist, photographs = task == "mnist-mnistm", "cifar" in task
+    net, batch = "dann_mnist" if of_mnist else "dann_svhn", 32
+    settings: dict[str, Any] = {}
+    match recipe.method:
+        case "mmd":
+            settings = {"weight": 0.25, "tap": "code", "optimiser": "sgd", "lr": 0.01}
+        case "dann_grl":
+            settings, batch = {"head": [100] if of_mnist else [1024, 1024]}, 64
+        case "dsn":
+            settings = {"tap": "code"}
+        case "drcn":
+            net, batch = "drcn", 128
+        case "pi_model":
+            net, batch = "self_ensembling", 128 if task == "syn-svhn" else 256
+            settings = {"flip": photographs, "intensity": task in ("mnist-svhn", "svhn-mnist")}
+            settings["balance"] = 0.015 if task == "mnist-svhn" else 0.0
+    config = replace(recipe.config, batch_size=batch)
+    return replace(recipe, settings=settings, net=net, net_options={}, config=config)
 
 
 # --- The embedded task ---
@@ -153,8 +204,13 @@ def digits(method: str = "vmt", dirt_t: bool = False) -> Recipe:
 
 CNNS = [name for name, (build, _) in NETS.items() if build == CNN]
 
-# These methods do not align the domains, so other class shares in the target do not mislead them.
+# These methods do not align the domains, so other class shares in the target do not mislead them. For vectors, their
+# network normalises each sample by itself, which is the strongest on a target that it was not adapted to.
 UNALIGNED = ("source_only", "target_only")
+BY_SAMPLE = {"mlp": "mlp_layer_norm"}
+# The others need batch norm, which tells the domains apart. On the logits, it presses the target towards the class
+# shares of a batch. That keeps VMT and VADA from collapsing; these methods are better without it.
+WITHOUT_LOGIT_NORM = ("adabn", "mcc", "vmt_mcc")
 
 LONGEST = 5_000
 # A run has at least this many iterations, or this many epochs if that is more, and at most LONGEST iterations. Images
@@ -166,6 +222,17 @@ RADIUS, VALUES = 3.5, 3072
 VECTOR_RADIUS = 0.3
 # The share of the run over which λ_t grows, so that the domains are aligned before clusters are sharpened.
 WARM_UP = 0.125
+# Pretrained weights are changed little: SGD as in most published results with such networks, a tenth of the rate for
+# the backbone, and the weights of the terms that vectors have, because the features are good from the beginning.
+FINE_TUNING: dict[str, Any] = {
+    "optimiser": "sgd",
+    "lr": 1e-2,
+    "momentum": 0.9,
+    "weight_decay": 1e-3,
+    "lr_schedule": "inverse",
+    "backbone_rate": 0.1,
+}
+FINE_TUNING_ITERATIONS = 2_000
 
 
 @dataclass(frozen=True)
@@ -190,7 +257,10 @@ class Defaults:
         if dirt_t:
             refine = {"lambda_t": self.lambda_t, "radius": self.radius, "iterations": self.iterations}
             refine |= {"interval": interval_for(self.iterations)} | ({} if mixes(method) else {"mix": None})
-        return Recipe(method, settings, refine, self.net, match_shares=method not in UNALIGNED)
+        if method in UNALIGNED:
+            return Recipe(method, settings, refine, BY_SAMPLE.get(self.net, self.net))
+        options = {"logit_norm": False} if method in WITHOUT_LOGIT_NORM else {}
+        return Recipe(method, settings, refine, self.net, options, match_shares=True)
 
 
 def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> Defaults:
@@ -201,7 +271,7 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> De
 
     >>> chosen = defaults_for((9,), samples=20_000)
     >>> chosen.net, chosen.lambda_t, round(chosen.radius, 3), chosen.iterations
-    ('mlp', 0.3, 0.9, 1562)
+    ('mlp', 0.1, 0.9, 1562)
     """
 
     def length(least: int) -> int:
@@ -209,7 +279,7 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> De
 
     if len(shape) == 1:
         radius = VECTOR_RADIUS * math.sqrt(shape[0])
-        return Defaults("mlp", 1e-2, 0.1, 0.3, WARM_UP, radius, 3e-3, length(VECTOR_ITERATIONS))
+        return Defaults("mlp", 1e-2, 0.1, 0.1, WARM_UP, radius, 3e-3, length(VECTOR_ITERATIONS))
     radius = RADIUS * math.sqrt(math.prod(shape) / VALUES)
     if torch_device(device).type == "cpu":
         return Defaults("tiny", 1e-2, 1.0, 1e-2, WARM_UP, radius, 3e-3, length(CPU_ITERATIONS))
@@ -217,43 +287,82 @@ def defaults_for(shape: Sequence[int], samples: int, device: str = "auto") -> De
 
 
 def own_recipe(
-    task: "Task", method: str = "vmt", dirt_t: bool = False, device: str = "auto", iterations: int | None = None
+    task: "Task",
+    method: str = "vmt",
+    dirt_t: bool = False,
+    device: str = "auto",
+    iterations: int | None = None,
+    pretrained: bool = False,
 ) -> Recipe:
-    """The recipe for a task that has no other recipe, for a run of this length."""
+    """The recipe for a task that has no other recipe, for a run of this length, of a network with such weights."""
     chosen = defaults_for(task.sample_shape, max(len(task.source), len(task.target)), device)
     chosen = chosen if iterations is None else replace(chosen, iterations=whole(iterations, "iterations"))
-    return chosen.recipe(method, dirt_t)
+    recipe = chosen.recipe(method, dirt_t)
+    return fine_tuned(recipe, iterations) if pretrained and len(task.sample_shape) == 3 else recipe
 
 
-def recipe_for(data: DataSpec, task: "Task", asked: Mapping[str, Any], dirt_t: bool, device: str) -> Recipe:
-    """The recipe of ``vmt train``: the task's, or the one for your own data, with the settings in ``asked``."""
+def fine_tuned(recipe: Recipe, iterations: int | None) -> Recipe:
+    """A recipe for images whose network has random weights, with the settings for pretrained ones.
+
+    Class shares are not matched: a simple model of pixels, by which they are estimated, misjudges photographs.
+    """
+    weights = {"lambda_s": 0.1, "lambda_t": 0.3, "radius": RADIUS}
+    length = min(FINE_TUNING_ITERATIONS, recipe.settings["iterations"]) if iterations is None else iterations
+    settings = {**recipe.settings, **taken(recipe.method, weights), **FINE_TUNING, "iterations": length}
+    refine = recipe.dirt_t
+    if refine is not None:
+        refine = {**refine, "lambda_t": weights["lambda_t"], "radius": RADIUS, "iterations": length}
+        refine["interval"] = interval_for(length)
+    return replace(recipe, settings=settings | {"decay": decay_for(length)}, dirt_t=refine, match_shares=False)
+
+
+def recipe_for(
+    data: DataSpec, task: "Task", asked: Mapping[str, Any], dirt_t: bool, device: str, ready: bool = False
+) -> Recipe:
+    """The recipe of ``vmt train``: the task's, or the one for your own data, with the settings in ``asked``.
+
+    ``ready`` says that the function of the network returns one with pretrained weights.
+    """
     asked = dict(asked)
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
     match_shares = asked.pop("match_shares", None)
+    options = {name: asked.pop(name) for name in names_of_net_settings() if name in asked}
+    options = with_defaults(options, ready) if options or ready else {}
+    pretrained = ready or bool(options and starts_trained(options))
     if data.task == "digits":
         recipe = digits(method, dirt_t)
     elif data.task is not None and (data.task, True) in PAPER:
         recipe = paper(data.task, method, instance_norm is not False and net in (None, *CNNS), dirt_t)
     else:
-        recipe = own_recipe(task, method, dirt_t, device, asked.get("iterations"))
+        recipe = own_recipe(task, method, dirt_t, device, asked.get("iterations"), pretrained)
         every = evaluations_for(recipe.settings["iterations"])
         # A second thread hardly helps so thin a network, and on a busy machine it makes a run several times slower.
-        threads = 1 if recipe.net == "tiny" else 0
+        threads = 1 if recipe.net.startswith("tiny") or task.backbone is not None else 0
         recipe = replace(recipe, config=Config(evaluate_every=every, checkpoint_every=every, threads=threads))
     if match_shares is not None:
         recipe = replace(recipe, match_shares=match_shares)
     if net is not None:
-        recipe = replace(recipe, net=net)
+        kept = {name: value for name, value in recipe.net_options.items() if name == INSTANCE_NORM}
+        # Only the network that the recipe had is known to have this tap.
+        settings = {name: value for name, value in recipe.settings.items() if name != "tap" or net == recipe.net}
+        recipe = replace(recipe, net=net, net_options=kept, settings=settings)
     if recipe.net not in CNNS:
         if instance_norm:
             raise InputError(f"--instance-norm is for the networks {', '.join(CNNS)}, not {recipe.net}: leave it out.")
-        recipe = replace(recipe, net_options={})
+        others = {name: value for name, value in recipe.net_options.items() if name != INSTANCE_NORM}
+        recipe = replace(recipe, net_options=others)
     elif instance_norm is not None:
-        recipe = replace(recipe, net_options={**recipe.net_options, "instance_norm": instance_norm})
+        recipe = replace(recipe, net_options={**recipe.net_options, INSTANCE_NORM: instance_norm})
+    recipe = replace(recipe, net_options={**recipe.net_options, **options})
     if "iterations" in asked and "decay" not in asked:
         # Otherwise a short run would end with an average of its first weights.
         asked["decay"] = decay_for(asked["iterations"])
     return with_settings(recipe, asked, lambda name: "--" + name.replace("_", "-"), "--dirt-t")
+
+
+def names_of_net_settings() -> list[str]:
+    """The names of the options that every network takes."""
+    return [each.name for each in fields(NetSettings)]
 
 
 def interval_for(iterations: int) -> int:
@@ -269,6 +378,11 @@ def evaluations_for(iterations: int) -> int:
 # --- Changing settings ---
 
 
+def function_of(method: str) -> Callable[..., Method]:
+    """The function of a method, also of DIRT-T alone, which refines a saved model."""
+    return systems.dirt_t if method == REFINE else systems.named(method)
+
+
 def parameters(function: Callable[..., Any]) -> dict[str, Any]:
     """The names that a function takes, and their defaults."""
     return {name: each.default for name, each in inspect.signature(function).parameters.items()}
@@ -276,34 +390,45 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
 
 def taken(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a method takes."""
-    takes = parameters(systems.named(method))
+    takes = parameters(function_of(method))
     return {name: value for name, value in settings.items() if name in takes}
 
 
 def mixes(method: str) -> bool:
     """Whether a method has virtual mixup, which DIRT-T then has as well."""
-    return "mix" in parameters(systems.named(method))
+    return "mix" in parameters(function_of(method))
 
 
-# Recipe.build makes an optimiser and a weight average from these, for every method.
-COMMON = {"lr": Adam.lr, "decay": Average.decay}
+# Recipe.build makes an optimiser and a weight average from these, for every method. None is the optimiser's default.
+OF_OPTIMISER: dict[str, Any] = {
+    "optimiser": "adam",
+    "lr": None,
+    "lr_schedule": "constant",
+    **dict.fromkeys(("momentum", "weight_decay", "clip_norm", "backbone_rate")),
+}
+# The settings of the augmentation, and the names of its fields.
+OF_AUGMENTATION = {f"augment_{field.name}": field.name for field in fields(Augmentation)}
+COMMON: dict[str, Any] = OF_OPTIMISER | {"decay": Average.decay}
+COMMON |= {f"augment_{field.name}": field.default for field in fields(Augmentation)}
 # The settings that only DIRT-T has, and their names in its function. It shares the others with the method before it.
 OF_DIRT_T = {"beta": "beta", "interval": "interval", "dirt_t_iterations": "iterations"}
+# A shared setting that may have another value in DIRT-T, under this name.
+OWN_VALUES = {"dirt_t_lambda_mix_t": "lambda_mix_t"}
 
 
 def settings_of(method: str) -> dict[str, Any]:
     """The settings that a method takes, and their defaults."""
-    return {name: value for name, value in parameters(systems.named(method)).items() if name != "optimiser"} | COMMON
+    return parameters(function_of(method)) | COMMON
 
 
 def settings_of_dirt_t() -> dict[str, Any]:
     """The settings that only DIRT-T takes, and their defaults."""
-    return {name: parameters(systems.dirt_t)[own] for name, own in OF_DIRT_T.items()}
+    return {name: parameters(systems.dirt_t)[own] for name, own in (OF_DIRT_T | OWN_VALUES).items()}
 
 
 def every_setting() -> set[str]:
     """The names of all settings of all methods."""
-    return {name for method in systems.METHODS for name in settings_of(method)} | OF_DIRT_T.keys()
+    return {name for method in systems.METHODS for name in settings_of(method)} | (OF_DIRT_T | OWN_VALUES).keys()
 
 
 def with_settings(
@@ -320,19 +445,24 @@ def with_settings(
     """
     takes, refine = settings_of(recipe.method), recipe.dirt_t
     shared = parameters(systems.dirt_t).keys() - {"base", *OF_DIRT_T.values()}
-    known = takes | parameters(systems.dirt_t) | settings_of_dirt_t()
+    known, its_own = takes | parameters(systems.dirt_t) | settings_of_dirt_t(), OF_DIRT_T | OWN_VALUES
     for name in asked:
-        if name in OF_DIRT_T and refine is None:
+        if name in its_own and refine is None and name not in takes:
             raise InputError(f"{written(name)} is a setting of DIRT-T: add {add}.")
-        if name not in takes and (refine is None or name not in shared | OF_DIRT_T.keys()):
+        if name not in takes and (refine is None or name not in shared | its_own.keys()):
             raise InputError(
                 f"the method {recipe.method} has no setting {written(name)} (other methods do): leave it out."
             )
     given = {name: _as_type_of(known[name], value, written(name)) for name, value in asked.items()}
     if refine is not None:
-        own = {OF_DIRT_T.get(name, name): value for name, value in given.items() if name in shared | OF_DIRT_T.keys()}
+        own = {name: value for name, value in given.items() if name in shared}
+        own |= {its_own[name]: value for name, value in given.items() if name in its_own}
         refine = {**refine, **own, **_interval_for_length(refine, own)}
-    settings = {**recipe.settings, **{name: value for name, value in given.items() if name in takes}}
+    before = dict(recipe.settings)
+    if given.get("optimiser", before.get("optimiser", "adam")) != before.get("optimiser", "adam"):
+        for name in ("lr", "momentum", "weight_decay"):  # these were chosen for another optimiser
+            before.pop(name, None)
+    settings = {**before, **{name: value for name, value in given.items() if name in takes}}
     return replace(recipe, settings=settings, dirt_t=refine)
 
 

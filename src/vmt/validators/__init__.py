@@ -27,7 +27,13 @@ from vmt._imports import lazy
 if TYPE_CHECKING:
     from vmt.validators.choice import Choice, Finding, choose
     from vmt.validators.class_shares import ClassShares, corrected_shares, estimate_class_shares
-    from vmt.validators.clusters import adjusted_mutual_information, ami_source, class_ami, neighbour_agreement
+    from vmt.validators.clusters import (
+        adjusted_mutual_information,
+        ami_source,
+        class_ami,
+        nearest_neighbours,
+        neighbour_agreement,
+    )
     from vmt.validators.evidence import Evidence, scores
     from vmt.validators.predictions import (
         agreement,
@@ -73,6 +79,7 @@ __all__ = [
     "information_maximisation",
     "mano",
     "mixval",
+    "nearest_neighbours",
     "neighbour_agreement",
     "partners",
     "refined_scores",
@@ -87,7 +94,8 @@ __getattr__, __dir__ = lazy(
         **dict.fromkeys(__all__, "vmt.validators.predictions"),
         **dict.fromkeys(("Choice", "Finding", "choose"), "vmt.validators.choice"),
         **dict.fromkeys(
-            ("adjusted_mutual_information", "ami_source", "class_ami", "neighbour_agreement"), "vmt.validators.clusters"
+            ("adjusted_mutual_information", "ami_source", "class_ami", "nearest_neighbours", "neighbour_agreement"),
+            "vmt.validators.clusters",
         ),
         **dict.fromkeys(("ClassShares", "corrected_shares", "estimate_class_shares"), "vmt.validators.class_shares"),
         **dict.fromkeys(("Evidence", "scores"), "vmt.validators.evidence"),

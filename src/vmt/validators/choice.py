@@ -3,25 +3,73 @@
 A validator ranks adapted models, but it cannot say whether adapting was right at all: a network that was trained on
 the target is certain and clustered there, also where it is wrong. So a guard compares each candidate with the
 *reference*, a model that was trained on the source alone, by how well their classes fit neighbourhoods of target
-samples: in the reference's own features, or among the samples themselves. Neither was trained on the target, so no
-candidate could make them agree with itself.
+samples. The neighbourhoods are those among the samples themselves or in the reference's features. Neither was trained
+on the target, so no candidate could make them agree with itself.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from vmt.errors import InputError
-from vmt.validators.clusters import neighbour_agreement
+from vmt.validators.clusters import nearest_neighbours, neighbour_agreement
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import collapse_alarm
 from vmt.validators.refinement import refined_scores
-from vmt.validators.registry import DEFAULT, check_name
+from vmt.validators.registry import INFORMATIVE, check_name
 
 REFERENCE = "source_only"
 NEIGHBOURS = "neighbours"
-"""Ranks the credible candidates by the fit to neighbourhoods, too, in place of a validator."""
+# If a candidate predicts other classes than the reference for at least this share of the samples, the domains differ
+# enough for the neighbourhoods to decide. Below it, smoother classes fit neighbourhoods better without being right more
+# often, so a candidate must fit clearly better, the more so the fewer samples there are. Chosen, like the two parts of
+# the margin, on tasks for choosing of benchmarks/own_data.py and on tasks of benchmarks/validators_tasks.py.
+MANY_CHANGED = 1 / 8
+MARGIN, MARGIN_BY_SAMPLES = 0.03, 0.8
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well the classes of a candidate, and those of the reference, fit neighbourhoods of target samples."""
+
+    candidate: float
+    """Its :func:`~vmt.validators.neighbour_agreement`."""
+    reference: float
+    changed: float
+    """The share of samples for which the two predict different classes."""
+    samples: int
+
+    @property
+    def margin(self) -> float:
+        """By how much a candidate must fit better to be credible."""
+        return 0.0 if self.changed >= MANY_CHANGED else MARGIN + MARGIN_BY_SAMPLES / math.sqrt(self.samples)
+
+    @property
+    def credible(self) -> bool:
+        """Whether the candidate is credibly better than the reference."""
+        return self.candidate > self.reference + self.margin
+
+
+def neighbourhoods(neighbours: Tensor | None, logits: Tensor, features: Tensor | None) -> Tensor | None:
+    """The neighbourhoods to compare candidates by, given those among the samples, and the reference's outputs.
+
+    Where those among the samples say too little about classes, they are the ones in the reference's features.
+    """
+    if neighbours is not None and (features is None or neighbour_agreement(neighbours, logits) >= INFORMATIVE):
+        return neighbours
+    return None if features is None else nearest_neighbours(features)
+
+
+def fit_of(neighbours: Tensor, candidate: Tensor, reference: Tensor) -> Fit:
+    """Compare the logits (N, K) of a candidate and of the reference, given the ``neighbours`` of each sample."""
+    return Fit(
+        float(neighbour_agreement(neighbours, candidate)),
+        float(neighbour_agreement(neighbours, reference)),
+        float((candidate.argmax(1) != reference.argmax(1)).double().mean()),
+        len(candidate),
+    )
 
 
 @dataclass(frozen=True)
@@ -31,8 +79,7 @@ class Finding:
     score: float | None
     """Its score by the validator."""
     neighbours: float
-    """How well its classes fit the neighbourhoods in the reference's features
-    (:func:`~vmt.validators.neighbour_agreement`)."""
+    """How well its classes fit the neighbourhoods (:func:`~vmt.validators.neighbour_agreement`)."""
     alarm: str | None
     scores: Mapping[str, float | None]
     """Every validator; after DIRT-T, those of :func:`~vmt.validators.refined_scores`."""
@@ -59,40 +106,41 @@ def choose(
     reference: str = REFERENCE,
     refines: Mapping[str, str] | None = None,
     shares: Tensor | None = None,
-    by: str = DEFAULT,
-    space: Tensor | None = None,
-    margin: float = 0.0,
+    by: str = NEIGHBOURS,
 ) -> Choice:
     """Choose a candidate if it is credibly better than the reference, and otherwise the reference.
 
-    ``candidates`` are the outputs of each on the same samples, with ``target`` and ``target_features`` at least.
-    ``prior`` has the shares of the classes in the source, and ``shares`` an estimate of those in the target, if there
-    is one; a class that is absent by it may be missing from the predictions. ``refines`` names, for each candidate that
-    ends with DIRT-T, the candidate that it began from.
+    ``candidates`` are the outputs of each on the same samples, with ``target`` at least, and ``neighbours`` or
+    ``target_features`` for the reference. ``prior`` has the shares of the classes in the source, and ``shares`` an
+    estimate of those in the target, if there is one; a class that is absent by it may be missing from the predictions.
+    ``refines`` names, for each candidate that ends with DIRT-T, the candidate that it began from.
 
-    A candidate is credible if it has no alarm and its classes agree better with the neighbourhoods of target samples
-    than the reference's own classes do, by more than ``margin``. The neighbourhoods are those in ``space`` (N, …), such
-    as the samples themselves, or in the reference's features. Credible candidates are ranked by the validator ``by``,
-    or with ``by="neighbours"`` by this agreement.
+    A candidate is credible if it has no alarm and its classes fit the neighbourhoods of target samples better than the
+    reference's own classes do; if it predicts the same classes for nearly all samples, they must fit clearly better.
+    The neighbourhoods are those of the reference's evidence or, if it has none or they say little about classes, those
+    in the reference's features.
+    Credible candidates are ranked by the validator ``by``.
     """
-    if by != NEIGHBOURS:
-        check_name(by)
+    check_name(by)
     if reference not in candidates:
         raise InputError(f"there is no candidate {reference!r}: choose the reference from {', '.join(candidates)}.")
     refines = refines or {}
     for after, before in refines.items():
         if before not in candidates:
             raise InputError(f"{after} refines {before!r}, which is not a candidate: add its outputs.")
-    space = _part(candidates, reference, "target_features") if space is None else space
+    of_reference, evidence = _part(candidates, reference, "target"), candidates[reference]
+    neighbours = neighbourhoods(evidence.neighbours, of_reference, evidence.target_features)
+    if neighbours is None:
+        raise InputError(f"the outputs of {reference} lack target_features: evaluate it on the target samples.")
     for name in candidates:
-        if len(_part(candidates, name, "target")) != len(space):
+        if len(_part(candidates, name, "target")) != len(neighbours):
             raise InputError(f"{name} has outputs for other target samples than {reference}: give the same to all.")
     raw = {name: scores(evidence, leave_out=() if by == "dev" else ("dev",)) for name, evidence in candidates.items()}
-    agreed = {name: float(neighbour_agreement(space, _part(candidates, name, "target"))) for name in candidates}
+    fits = {name: fit_of(neighbours, _part(candidates, name, "target"), of_reference) for name in candidates}
     findings: dict[str, Finding] = {}
-    for name in candidates:
+    for name, fit in fits.items():
         known = refined_scores(raw[refines[name]], raw[name]) if name in refines else raw[name]
-        score = agreed[name] if by == NEIGHBOURS else known.get(by)
+        score = fit.candidate if by == NEIGHBOURS else known.get(by)
         alarm = collapse_alarm(_part(candidates, name, "target"), prior if shares is None else shares)
         doubt = None
         if name != reference:
@@ -100,13 +148,13 @@ def choose(
                 doubt = f"it has no score by {by}"
             elif alarm is not None:
                 doubt = f"it may have collapsed ({alarm})"
-            elif not agreed[name] > agreed[reference] + margin:
-                clearly = "not clearly" if margin else "no"
+            elif not fit.credible:
+                clearly = "not clearly" if fit.margin else "no"
                 doubt = (
                     f"its classes fit the neighbourhoods of the target {clearly} better than those of {reference} "
-                    f"({agreed[name]:.2f} against {agreed[reference]:.2f})"
+                    f"({fit.candidate:.2f} against {fit.reference:.2f}, {fit.changed:.0%} of the classes changed)"
                 )
-        findings[name] = Finding(score, agreed[name], alarm, known, doubt)
+        findings[name] = Finding(score, fit.candidate, alarm, known, doubt)
     others = sorted((n for n in candidates if n != reference), key=lambda n: _key(findings[n]), reverse=True)
     credible = [name for name in others if findings[name].doubt is None]
     ranking = (*credible, reference, *(name for name in others if name not in credible))

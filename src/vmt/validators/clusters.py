@@ -1,9 +1,11 @@
-r"""Class-cluster AMI: do the predicted classes agree with the clusters of the features?"""
+r"""Do the predicted classes agree with clusters of the features, or with neighbourhoods of the samples?"""
 
 import torch
 from torch import Tensor
 
 from vmt.validators.predictions import source_accuracy
+
+ROWS_AT_A_TIME = 1024
 
 
 def class_ami(features: Tensor, logits: Tensor) -> Tensor:
@@ -31,22 +33,31 @@ def ami_source(features: Tensor, logits: Tensor, source: Tensor, labels: Tensor)
     return class_ami(features, logits) * source_accuracy(source, labels)
 
 
-def neighbour_agreement(features: Tensor, logits: Tensor, count: int = 5) -> Tensor:
-    r"""How often the nearest neighbours of a sample are predicted as the same class, corrected for chance, at most 1:
-    :math:`(a - c) / (1 - c)`, a being the share of equal predictions among ``count`` neighbours, and c the share of
-    equal predictions among all pairs. If one class is predicted for all, it is 0.
+def nearest_neighbours(samples: Tensor, count: int = 5) -> Tensor:
+    """(N, count): for each of N samples, the rows of those that are nearest to it once every value is standardised."""
+    x = samples.double().flatten(1)
+    x = (x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-12)
+    nearest = []
+    for first in range(0, len(x), ROWS_AT_A_TIME):
+        distances = squared_distances(x[first : first + ROWS_AT_A_TIME], x)
+        distances.diagonal(first).fill_(torch.inf)  # a sample is not its own neighbour
+        nearest.append(distances.topk(min(count, len(x) - 1), largest=False).indices)
+    return torch.cat(nearest)
 
-    The features are standardised, and may be those of another network than the logits. It is fooled by classes that
-    are neighbourhoods with wrong names.
+
+def neighbour_agreement(neighbours: Tensor, logits: Tensor) -> Tensor:
+    r"""How often the neighbours of a sample are predicted as the same class, corrected for chance, at most 1:
+    :math:`(a - c) / (1 - c)`, a being the share of equal predictions among neighbours, and c the share of equal
+    predictions among all pairs. If one class is predicted for all, it is 0.
+
+    ``neighbours`` are those of :func:`nearest_neighbours`, among the samples themselves or in the features of any
+    network. It is fooled by classes that are neighbourhoods with wrong names.
     """
     predicted = logits.argmax(1)
-    x = features.double().flatten(1)
-    x = (x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-12)
-    distances = squared_distances(x, x)
-    distances.fill_diagonal_(torch.inf)  # a sample is not its own neighbour
-    nearest = distances.topk(min(count, len(x) - 1), largest=False).indices
-    equal = (predicted[nearest] == predicted[:, None]).double().mean()
-    chance = (predicted.bincount(minlength=logits.shape[1]).double() / len(x)).square().sum()
+    if neighbours.numel() == 0:  # a single sample
+        return torch.zeros((), dtype=torch.double, device=logits.device)
+    equal = (predicted[neighbours] == predicted[:, None]).double().mean()
+    chance = (predicted.bincount(minlength=logits.shape[1]).double() / len(predicted)).square().sum()
     return torch.where(chance < 1, (equal - chance) / (1 - chance).clamp_min(1e-12), 0.0)
 
 

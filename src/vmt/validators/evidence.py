@@ -27,6 +27,8 @@ class Evidence:
     source_labels: Tensor | None = None
     trained_features: Tensor | None = None
     """Features of source samples that were trained on."""
+    neighbours: Tensor | None = None
+    """For each target sample, the rows of the samples nearest to it (:func:`~vmt.validators.nearest_neighbours`)."""
 
 
 def scores(evidence: Evidence, leave_out: tuple[str, ...] = ()) -> dict[str, float | None]:

@@ -2,26 +2,39 @@
 
 DIRT-T may forget the source and be better for it on the target, so scores that read the source are too low afterwards.
 The source could last say whether the classes have the right names at the end of the phase before. What DIRT-T did to
-them since then is visible on the target alone: where it does harm, some classes swallow others.
+them since then is visible on the target alone: where it does harm, neighbouring samples get different classes, or some
+classes swallow others.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vmt.validators.registry import VALIDATORS
+from vmt.validators.registry import INFORMATIVE, VALIDATORS
 
 REFINEMENT = "dirt_t"
 """The phase that does not train on the source."""
+NOTICED = 0.02
+"""The least change of the agreement with neighbourhoods that speaks for DIRT-T."""
 CERTAINTY = 0.1
-"""The weight of certainty beside even use of the classes. DIRT-T makes every model more certain, good or bad."""
+"""The weight of certainty beside even use of the classes, where ``neighbours`` is not known. DIRT-T makes every model
+more certain, good or bad."""
 
 
 def change_on_target(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> float | None:
-    r"""What a phase changed on the target, in nats: the change of ``diversity`` plus a tenth of that of ``entropy``.
+    """What a phase changed on the target: the change of ``neighbours`` less 0.02.
 
-    >>> change_on_target({"diversity": 2.2, "entropy": -0.5}, {"diversity": 2.0, "entropy": -0.1})
-    -0.16
+    A smaller change does not count as a gain. DIRT-T then repeats what the model before it says about the samples that
+    it trains on, and it may lose on new ones.
+
+    Logs of earlier versions do not have ``neighbours``, and where it is below :data:`INFORMATIVE`, neighbours among the
+    samples say nothing about classes. There, it is the change of ``diversity`` plus a tenth of that of ``entropy``.
+
+    >>> change_on_target({"neighbours": 0.81}, {"neighbours": 0.88})
+    0.05
     """
+    agreed_before, agreed = before.get("neighbours"), after.get("neighbours")
+    if agreed_before is not None and agreed is not None and max(agreed_before, agreed) >= INFORMATIVE:
+        return float(f"{agreed - agreed_before - NOTICED:.6g}")
     parts = [scores.get(name) for name in ("diversity", "entropy") for scores in (before, after)]
     if None in parts:
         return None

@@ -51,6 +51,9 @@ VALIDATORS: dict[str, Validator] = {
         ("target_features", "target", "source", "source_labels"),
         "agreement of classes and clusters × accuracy on held-out source samples",
     ),
+    "neighbours": Validator(
+        "clusters.neighbour_agreement", ("neighbours", "target"), "agreement of classes and neighbourhoods of samples"
+    ),
     "mixval": Validator("predictions.mixval", ("target", "mixed", "partner"), "stability of predictions on mixtures"),
     "agreement": Validator("predictions.agreement", ("target", "student"), "agreement of weight average and weights"),
     "dev": Validator(
@@ -59,6 +62,9 @@ VALIDATORS: dict[str, Validator] = {
         "importance-weighted source risk, negative",
     ),
 }
+# Below this value of ``neighbours``, the nearest samples have other classes too often to tell which classes are right,
+# as pixels of photographs do. It is about half of the lowest value on the tasks of benchmarks/validators_tasks.py.
+INFORMATIVE = 0.25
 # The one to choose models by; docs/choosing.md explains why.
 DEFAULT = "ami_source"
 
