@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 # Before torch is imported, and inherited by the commands that tests start: their tensors are tiny too.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.pop("VMT_CACHE", None)  # tests name their own
 
 import pytest
 import torch

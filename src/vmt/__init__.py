@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from vmt.api import adapt
     from vmt.estimator import VMTClassifier, label_free_score
     from vmt.model import Model, load
+    from vmt.runs.callbacks import Callback
+    from vmt.trackers import MLflow
     from vmt.train import Config
 
 __all__ = [
+    "Callback",
     "Config",
     "InputError",
+    "MLflow",
     "Model",
     "VMTClassifier",
     "adapt",
@@ -40,7 +44,9 @@ install()
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Callback": "vmt.runs.callbacks",
         "Config": "vmt.train.config",
+        "MLflow": "vmt.trackers",
         "Model": "vmt.model",
         "VMTClassifier": "vmt.estimator",
         "adapt": "vmt.api",

@@ -8,20 +8,26 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from vmt import methods
 from vmt.data.domains import Domain, classes_in, domain, encode_labels, labelled_part, reorder_columns
-from vmt.data.task import Task, check_digits, make_task
+from vmt.data.files.features import features_of_arrays
+from vmt.data.framing import PictureFormat
+from vmt.data.task import Task, check_digits, hold_apart, make_task
 from vmt.device import default_torch_settings
 from vmt.errors import InputError, perhaps
 from vmt.methods.nouns import Method
 from vmt.methods.settings import AUTO
 from vmt.model import Model
+from vmt.nets.backbone import Backbone, expected_format, make_backbone
 from vmt.progress import Progress
+from vmt.ranks.launch import check_alone, is_first
 from vmt.runs.auto import Portfolio, carry_out_auto, check_arguments_of_auto
-from vmt.runs.folder import check_started_from_python
+from vmt.runs.callbacks import Callback
+from vmt.runs.folder import check_started_from_python, recorded_recipe
 from vmt.runs.recipes import every_setting
 from vmt.runs.run import carry_out, make_run
 from vmt.runs.spec import DataSpec, load_data
@@ -38,9 +44,11 @@ def adapt(
     target_label_weight: float = 1.0,
     net: str | Callable[..., nn.Module] | None = None,
     net_options: dict[str, Any] | None = None,
+    features: str | Callable[..., nn.Module] | None = None,
     classes: Sequence[str] | None = None,
     impute: str | None = None,
     standardise_per_domain: bool = False,
+    choose_on: int | None = None,
     iterations: int | None = None,
     dirt_t: bool = False,
     minutes: float | None = None,
@@ -50,6 +58,7 @@ def adapt(
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Model:
     """Train a classifier for an unlabelled target domain from a labelled source domain.
@@ -79,6 +88,10 @@ def adapt(
         By default an MLP for vectors and a CNN for images: the paper's small one on a GPU, a thin one on a CPU.
     net_options
         Further arguments for the network or its function.
+    features
+        Train on the features of pictures, which a frozen network computes once and the cache keeps: ``"timm:NAME"``,
+        ``"torchvision:NAME"``, ``"package.module:function"`` or a function that returns a ready ``nn.Module``
+        (docs/photographs.md). The model then takes pictures, and saves the network with itself.
     classes
         Names of the classes, in the order of their numbers. By default, labels that are names are sorted.
     impute
@@ -87,6 +100,10 @@ def adapt(
     standardise_per_domain
         Whether to standardise vectors in each domain by itself, instead of over both domains together. The units of the
         domains may then differ. The model standardises what it predicts on as it did the target.
+    choose_on
+        Hold this many labelled target samples apart, for choices between settings: they are not trained on, and
+        ``about["choice_phases"]`` has the accuracy on them. It needs the labels of the target, ``target=(x, y)``, or
+        those in its files. The same samples are held apart in every run on the same data.
     iterations
         Length of the method's first phase.
     dirt_t
@@ -94,8 +111,8 @@ def adapt(
     minutes
         The time for all candidates of ``method="auto"``; by default each gets its usual length.
     match_shares
-        Whether to draw the source in the class shares of the target, if these are estimated to be very different
-       . None does so for methods that align the domains and are given by name.
+        Whether to draw the source in the class shares of the target, if these are estimated to be very different. None
+        does so for methods that align the domains and are given by name.
     seed, device
         The seed of initial weights and draws, and where to train: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     out, resume
@@ -104,6 +121,9 @@ def adapt(
         ``kill`` save a checkpoint first and raise ``KeyboardInterrupt``.
     progress
         Whether to show a progress bar.
+    callbacks
+        Objects whose methods are called when something is logged or evaluated, and at the end:
+        :class:`vmt.Callback` of your own, or :class:`vmt.MLflow`.
     settings
         Settings of the method, such as ``lambda_t=0.1`` or ``lr=1e-3``, and of DIRT-T (``beta``, ``interval``,
         ``dirt_t_iterations``), by the names of ``vmt train``'s flags; and any other field of
@@ -132,13 +152,34 @@ def adapt(
     check_arguments(method, out, resume, asked, dirt_t)
     check_arguments_of_auto(method, minutes, dirt_t, match_shares, target_labels, asked)
     data = data_of(source, target, target_test, target_labels, target_label_weight)
-    data = dataclasses.replace(data, impute=impute, standardise_per_domain=standardise_per_domain or None)
+    data = dataclasses.replace(
+        data, impute=impute, standardise_per_domain=standardise_per_domain or None, choose_on=choose_on
+    )
+    backbone = None if features is None else make_backbone(features, device=device)
+    data = dataclasses.replace(data, features=None if backbone is None else backbone.name)
+    expected = None if backbone is not None else expected_format(net, net_options or {})
     if data.in_files:
-        task = load_data(data)
+        data = data.expecting(expected)
+        task = load_data(data, backbone=backbone, memory=config.get("memory", "auto"))
     else:
-        task = task_of(source, target, target_test, target_labels, classes, impute, standardise_per_domain)
+        task = task_of(
+            source,
+            target,
+            target_test,
+            target_labels,
+            classes,
+            impute,
+            standardise_per_domain,
+            backbone,
+            progress,
+            expected,
+        )
+        task = task if choose_on is None else hold_apart(task, choose_on)
     folder = None if out is None else Path(out)
     if method == AUTO:
+        check_alone("method='auto'")
+        if callbacks:
+            raise InputError("method='auto' carries out several runs: give callbacks with another method.")
         portfolio = Portfolio(
             task, data, Config(seed=seed, device=device, **config), net, net_options, minutes, iterations
         )
@@ -146,6 +187,10 @@ def adapt(
         for sentence in chosen.summary["warnings"]:
             warnings.warn(sentence, stacklevel=2)
         return chosen.model
+    recorded = None
+    if folder is not None and resume:
+        check_started_from_python(folder)
+        recorded = recorded_recipe(folder)
     run = make_run(
         task,
         method,
@@ -159,16 +204,17 @@ def adapt(
         match_shares=match_shares,
         evaluate_often=bool(config.get("keep_best")) and "evaluate_every" not in config,
         data=data,
+        recorded=recorded,
     )
-    if folder is not None and resume:
-        check_started_from_python(folder)
     with closing(Progress(run.method.name, progress)) as bar:
-        result = carry_out(run, folder, resume, bar)
+        result = carry_out(run, folder, resume, bar, callbacks=callbacks)
     outcome = result.outcome
     if not outcome.finished and not outcome.given_up:
         # The loop stops cleanly on Ctrl-C and kill, but an incomplete training must not look complete.
         how = "" if folder is None else f"; resume it with out={str(folder)!r}, resume=True"
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {run.method.iterations}{how}")
+    if not is_first():  # rank 0 says it
+        return result.model
     if outcome.loop_state.collapsed and not progress:  # otherwise it was printed above the progress bar
         warnings.warn(outcome.loop_state.collapsed, stacklevel=2)
     for sentence in result.summary["warnings"]:
@@ -204,8 +250,14 @@ def task_of(
     classes: Sequence[str] | None,
     impute: str | None = None,
     standardise_per_domain: bool = False,
+    backbone: Backbone | None = None,
+    progress: bool = False,
+    format: PictureFormat | None = None,
 ) -> Task:
-    """The task of both domains, with the columns and the classes of the source."""
+    """The task of both domains, with the columns and the classes of the source, or of the features of their images.
+
+    ``format`` is what the network expects of images.
+    """
     check_source(source)
     classes = classes_in(labels_of(source)) if classes is None else classes
     missing = impute is not None
@@ -215,17 +267,29 @@ def task_of(
     test = known = None
     if target_test is not None:
         test = as_domain(target_test, "the target test set", labelled.features, classes, missing)
+    if backbone is not None:
+        labelled, unlabelled = (features_of(part, backbone, progress) for part in (labelled, unlabelled))
+        test = None if test is None else features_of(test, backbone, progress)
     if target_labels is not None:
         known = labelled_part(unlabelled, encode_labels(target_labels, classes, "the target", partly=True))
-    return make_task(
+    task = make_task(
         labelled,
         unlabelled,
         target_test=test,
         target_labelled=known,
         classes=classes,
+        format=format,
         impute=impute,
         standardise_per_domain=standardise_per_domain,
     )
+    return dataclasses.replace(task, backbone=backbone)
+
+
+def features_of(images: Domain, backbone: Backbone, progress: bool) -> Domain:
+    """The features of the images of a domain."""
+    if not images.is_images:
+        raise InputError(f"{images.name} holds vectors, of which no network computes features: leave out features.")
+    return dataclasses.replace(images, x=torch.from_numpy(features_of_arrays(images, backbone, progress=progress)))
 
 
 def as_domain(

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 import torch
 
-from vmt.errors import InputError
+from vmt.errors import InputError, bytes_in
 
 # Values in a batch below which one CPU thread is enough: 64 grey images of 28×28 have 50,176.
 SMALL_BATCH = 60_000
@@ -92,6 +93,32 @@ def torch_device(name: str) -> torch.device:
             f"device {name!r} does not exist, because torch finds {found} CUDA devices: use 'cpu' or 'auto'."
         )
     return device
+
+
+# Samples in the memory of the host may take this share of what is free, because parts of them are copied on the way;
+# those on a GPU may take this share of its free memory, because networks need the rest.
+HOST_SHARE, GPU_SHARE = 0.25, 0.5
+
+
+def memory_for_samples(asked: str, device: torch.device) -> int:
+    """How many bytes samples may take on a device: as asked, or with ``auto`` a share of what is free."""
+    if asked != "auto":
+        return bytes_in(asked, "memory")
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * GPU_SHARE)
+    return int(free_memory() * HOST_SHARE)
+
+
+def free_memory() -> int:
+    """The memory of the host that is free for this process, by the system and by the limits of its container."""
+    free = [2**33]  # where nothing is known
+    with suppress(OSError, ValueError, IndexError):
+        (line,) = [line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable")]
+        free = [int(line.split()[1]) * 1024]
+    with suppress(OSError, ValueError):  # no limit is written as max
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        free.append(limit - used)
+    return max(0, min(free))
 
 
 def usable_cores() -> int:

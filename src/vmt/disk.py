@@ -93,3 +93,17 @@ def flush_to_disk(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def waiting_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made if needed; if another process holds it, wait until it has ended.
+
+    The system releases the lock when a process ends, however it ends. Where there are no locks, nothing waits.
+    """
+    with path.open("a") as file:
+        with suppress(ImportError, OSError):  # Windows has no such locks, nor have some file systems
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

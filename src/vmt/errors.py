@@ -96,6 +96,32 @@ def whole(value: Any, name: str) -> int:
         raise InputError(f"{name} is {value!r}: give a whole number.") from error
 
 
+SIZES = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+
+
+def bytes_in(size: str, name: str) -> int:
+    """The number of bytes in a size such as 2GiB.
+
+    >>> bytes_in("2GiB", "memory"), bytes_in("1.5 MiB", "memory")
+    (2147483648, 1572864)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
+    units = {unit.lower().removesuffix(ending): power for unit, power in SIZES.items() for ending in ("", "ib", "b")}
+    if not found or found[2].lower() not in units or float(found[1]) == 0:
+        raise InputError(f"{name} is {size!r}: give a size such as 512MiB or 2GiB.")
+    return int(float(found[1]) * 2 ** units[found[2].lower()])
+
+
+def size_of(count: int) -> str:
+    """A number of bytes with its unit.
+
+    >>> size_of(900), size_of(2 * 2**30), size_of(1_234_567)
+    ('900 B', '2 GiB', '1.18 MiB')
+    """
+    unit, power = next(((u, p) for u, p in reversed(SIZES.items()) if count >= 2**p), ("B", 0))
+    return f"{count / 2**power:.3g} {unit}" if count < 1000 * 2**power else f"{count / 2**power:.0f} {unit}"
+
+
 def from_json(kind: type[T], values: Mapping[str, Any]) -> T:
     """A dataclass from the values of a JSON object, each of which must have the type of its field.
 

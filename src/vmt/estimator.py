@@ -23,8 +23,9 @@ from vmt.errors import InputError
 from vmt.evaluate.probe import Probe
 from vmt.methods.nouns import Method
 from vmt.model import Model
+from vmt.nets.backbone import expected_format
 from vmt.progress import Progress
-from vmt.runs.recipes import settings_of
+from vmt.runs.recipes import OF_AUGMENTATION, OF_OPTIMISER, settings_of
 from vmt.runs.run import carry_out, make_run
 from vmt.train.config import Config
 from vmt.validators.evidence import scores
@@ -50,7 +51,14 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     radius
         The radius of virtual adversarial training (VAT).
     iterations, batch_size, lr
-        Length of the training, samples per domain in a batch, and Adam's learning rate.
+        Length of the training, samples per domain in a batch, and the learning rate.
+    optimiser, lr_schedule, momentum, weight_decay, clip_norm, backbone_rate
+        ``"adam"`` as in the paper, ``"adamw"`` or ``"sgd"``; how the learning rate falls (``"constant"``, ``"cosine"``
+        or ``"inverse"``); the optimiser's momentum and weight decay; the norm at which gradients are clipped; and the
+        learning rate of the stages before the logits as a share of ``lr``.
+    augment_crop, augment_flip, augment_colour, augment_strength
+        Train on random crops that keep at least a share of the area, on mirrored pictures, on changed colours, and on
+        distortions as RandAugment has them (:class:`vmt.methods.augment.Augmentation`).
     use_target_labels
         Whether to train on known labels of target samples as well. −1, NaN, None and an empty string stand for an
         unknown label.
@@ -108,6 +116,16 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         iterations: int | None = None,
         batch_size: int = 64,
         lr: float | None = None,
+        optimiser: str | None = None,
+        lr_schedule: str | None = None,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
+        clip_norm: float | None = None,
+        backbone_rate: float | None = None,
+        augment_crop: float | None = None,
+        augment_flip: bool | None = None,
+        augment_colour: float | None = None,
+        augment_strength: float | None = None,
         use_target_labels: bool = False,
         dirt_t: bool = False,
         beta: float = 1e-2,
@@ -133,6 +151,16 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.iterations = iterations
         self.batch_size = batch_size
         self.lr = lr
+        self.optimiser = optimiser
+        self.lr_schedule = lr_schedule
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.backbone_rate = backbone_rate
+        self.augment_crop = augment_crop
+        self.augment_flip = augment_flip
+        self.augment_colour = augment_colour
+        self.augment_strength = augment_strength
         self.use_target_labels = use_target_labels
         self.dirt_t = dirt_t
         self.beta = beta
@@ -231,12 +259,14 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             labelled = domain(source, labels, name="the source", features=features, missing=missing)
             unlabelled = domain(target, name="the target", features=features, missing=missing)
             # Only keep_best needs held-out samples. Otherwise small data sets keep all of their labels for training.
+            expected = expected_format(self.net, self.net_options or {}) if self._reads_images else None
             task = make_task(
                 labelled,
                 unlabelled,
                 source_test=None if self.keep_best else labelled,
                 target_labelled=None if known is None else labelled_part(unlabelled, known),
                 classes=[str(label) for label in self.classes_],
+                format=expected,
                 impute=self.impute,
                 standardise_per_domain=self.standardise_per_domain,
             )
@@ -272,8 +302,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                     "dirt_t=True needs a method given by name: pass method=vmt.methods.dirt_t(the method)."
                 )
             return {}
-        names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", "lr")
-        set_ = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", *OF_OPTIMISER, *OF_AUGMENTATION)
+        # A classifier that was pickled by an earlier version lacks the attributes that are newer.
+        set_ = {name: value for name in names if (value := getattr(self, name, None)) is not None}
         takes = settings_of(self.method)
         of_dirt_t = {"beta": self.beta, "interval": self.interval, "dirt_t_iterations": self.dirt_t_iterations}
         refined = {name: value for name, value in of_dirt_t.items() if self.dirt_t and value is not None}

@@ -145,7 +145,7 @@ def picture_bytes(figure: Any, suffix: str, dpi: int = 120, description: str | N
 
 
 def for_dark_pages(svg: str) -> str:
-    """An SVG of matplotlib with a style sheet that exchanges the palette's colours in the dark.
+    """An SVG of matplotlib with a style sheet that exchanges the palette's colours on a dark screen, but not in print.
 
     Styles that many elements share, such as those of markers, become classes, and names of markers become short. A
     figure with thousands of markers is then half as large.
@@ -167,4 +167,4 @@ def for_dark_pages(svg: str) -> str:
     for i, style in enumerate(shared):
         found = re.findall(r"(fill|stroke): (#\w+)", style)
         dark += "".join(f".s{i}{{{kind}:{IN_THE_DARK[light]}}}" for kind, light in found if light in IN_THE_DARK)
-    return svg.replace("</style>", f"{plain}@media (prefers-color-scheme: dark){{{dark}}}</style>", 1)
+    return svg.replace("</style>", f"{plain}@media screen and (prefers-color-scheme: dark){{{dark}}}</style>", 1)

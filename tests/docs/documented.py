@@ -32,6 +32,12 @@ NETS = """from torch import nn
 
 def make(classes, shape):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(20), nn.ReLU(), nn.Dropout(), nn.Linear(20, classes))
+
+
+def features():
+    frozen = nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.Flatten())
+    frozen.size = 12
+    return frozen
 """
 # Every line of such a block is a command. In a `console` block, a command begins with `$ `, and the rest is its output.
 SHELL = "sh"
@@ -153,6 +159,9 @@ def prepare(folder: Path) -> Path:
         run("train", "mnist-svhn", "--data", "DATA", "--out", "runs/m2s", "--net", "tiny", *short)
         run("train", "digits", "--out", "runs/demo/vmt", *short)
         run("export", "runs/mine")
+        frozen = ("--features", "mine.nets:features")
+        run("train", "--source", "labelled/", "--target", "unlabelled/", *frozen, "--out", "runs/photos", *short)
+        run("export", "runs/photos", *frozen, "--out", "photos.onnx")
         run("data", "build", "syn", "--data", "DATA", "--count", 100, "--test-count", 10, "--workers", 1)
         drawn = [*systems_of_tsne(instance_norm=False), *systems_of_tsne(instance_norm=True), *SYSTEMS_OVER_TIME]
         write_runs(drawn, Path("DATA"), Path("runs/paper"), Path("results"))
@@ -188,6 +197,9 @@ def write_files(folder: Path) -> None:
     random = np.random.default_rng(0)
     for name in ("a", "b"):
         np.savez(folder / f"{name}.npz", x=random.normal(size=(40, 5)).astype(np.float32), y=np.arange(40) % 2)
+    domains = ("photo", "art_painting", "cartoon", "sketch")
+    features = {f"{name}_x": random.normal(size=(40, 5)).astype(np.float16) for name in domains}
+    np.savez(folder / "pacs.npz", **features, **{f"{name}_y": np.arange(40) % 7 for name in domains})  # type: ignore[arg-type]
     (folder / "mine").mkdir()
     (folder / "mine" / "nets.py").write_text(NETS)
     columns = [f"c{i}" for i in range(8)]

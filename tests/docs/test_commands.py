@@ -11,6 +11,7 @@ import io
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from torch.distributed.run import get_args_parser as launcher
 
 from tests.docs.documented import PROGRAMS, ROOT, Command, all_commands, mentions, prepare, small_task
 from tests.file_server import Behaviour, serving
@@ -99,18 +101,34 @@ def as_a_module(command: Command) -> None:
     assert told.stdout.startswith(b"vmt ")
 
 
+def launches(command: Command) -> None:
+    """torchrun and the command that it starts have these flags."""
+    started = launcher().parse_args(shlex.split(command.text)[1:])
+    if started.module:
+        assert started.training_script == "vmt"
+        build_parser().parse_args(started.training_script_args)
+    else:
+        assert (ROOT / started.training_script).exists()
+
+
 SHORT = "--iterations 2 --batch-size 4 --log-every 1 --device cpu"
 DIRT_T = "--dirt-t-iterations 2 --interval 1"
 SYN = "--count 100 --test-count 10 --workers 1"
+# In place of a network of timm, whose weights would be downloaded.
+FROZEN = "--features mine.nets:features"
 RULES = (
+    Rule(r"vmt train .*--features", f"{SHORT} {FROZEN}"),
+    Rule(r"vmt export runs/photos", FROZEN),
     Rule(r"vmt demo", "--iterations 2"),
     Rule(r"vmt train --resume"),
+    Rule(r"vmt train digits --choose-on", f"{SHORT} --choose-on 5"),
     Rule(r"vmt train [a-z]+-[a-z]+ .*--dirt-t", f"{SHORT} {DIRT_T} --net tiny"),
     Rule(r"vmt train [a-z]+-[a-z]+", f"{SHORT} --net tiny"),
     Rule(r"vmt train .*--dirt-t", f"{SHORT} {DIRT_T}"),
     Rule(r"vmt train", SHORT),
     Rule(r"vmt (predict|evaluate) model.safetensors .*table.csv", swap=("model.safetensors", "table.safetensors")),
-    Rule(r"vmt (predict|evaluate|export|methods|tasks|select)"),
+    Rule(r"vmt (predict|evaluate|export|methods|tasks|select|cache)"),
+    Rule(r"vmt report runs/photos", FROZEN),
     Rule(r"vmt report"),
     Rule(r"(find|cut) .* \| vmt predict"),
     Rule(r"vmt data download"),
@@ -120,6 +138,7 @@ RULES = (
     Rule(r"vmt paper run .*--budget 60", "--budget 0.0005 --evaluate-every 1"),
     # The others stop before their first run; tests/paper/test_tables.py tests what they would run.
     Rule(r"vmt paper run", "--budget 0 --data DATA"),
+    Rule(r"vmt paper figure gradient-norms", "--samples 3 --seeds 0"),
     Rule(r"vmt paper figure", "--samples 3"),
     Rule(r"vmt paper (list|show|pages)"),
     Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
@@ -131,11 +150,14 @@ RULES = (
     ),
     # tests/test_own_data_bench.py tests that results are kept and that its page matches them.
     Rule(r"python benchmarks/own_data\.py", "--tasks iris-offset --methods svc --seeds 1 --jobs 1 --out o.jsonl"),
+    Rule(r"python benchmarks/pacs\.py .*--table", "--out p.jsonl --page p.md"),
+    Rule(r"python benchmarks/pacs\.py", "--pairs photo-sketch --methods logistic --jobs 1 --out p.jsonl"),
     Rule(r"python benchmarks/missing_classes\.py", "--seeds 1 --methods source_only"),
     Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
     Rule(r"python -m tests\.golden", instead=names_recording, why="tests/step/test_golden.py makes this comparison"),
     Rule(r"python -m tests\.fuzz", instead=fuzzes, why="tests/fuzz/test_fuzz.py reads a few hundred of its files"),
     Rule(r"python -m vmt", instead=as_a_module, why="it is the same command as vmt, which the other tests run"),
+    Rule(r"torchrun", instead=launches, why="tests/ranks runs it, with less data and fewer processes"),
     Rule(r"make", instead=make_knows, why="it would run these tests again, or build an environment"),
     Rule(r"tensorboard", instead=serves, why="it serves pages until it is stopped"),
     Rule(r"pip install", instead=installable, why="it would change the environment that the tests run in"),
@@ -158,6 +180,7 @@ def folder(prepared: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -
     content = b"a published file"
     checksum = "sha256:" + hashlib.sha256(content).hexdigest()
     monkeypatch.chdir(prepared)
+    monkeypatch.setenv("VMT_CACHE", str(prepared / "cache"))  # a command that empties it is among them
     with serving(Behaviour(content)) as address:
         local = {
             name: (Remote(f"{name}/published.bin", (f"{address}/published.bin",), checksum),)
@@ -194,6 +217,10 @@ def test_it_runs(command: Command, folder: Path, one_thread: None, monkeypatch: 
     if arguments[:3] == ["data", "build", "syn"] and "--out" not in arguments:
         for built in (folder / "DATA" / "syn").glob("recreated_*"):
             built.unlink()
+    if arguments[:3] == ["data", "build", "mnistm"]:
+        shutil.rmtree(folder / "DATA" / "mnistm", ignore_errors=True)
+    if arguments[:2] == ["train", "mnist-mnistm"] and not (folder / "DATA" / "mnistm").exists():
+        assert main(["data", "build", "mnistm", "--data", "DATA"]) == 0  # other tests run the command before it
     assert main(arguments) == 0
 
 

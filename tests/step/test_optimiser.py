@@ -1,13 +1,18 @@
-"""Adam in TensorFlow's form, against its formula in numpy."""
+"""Adam in TensorFlow's form, against its formula in numpy; AdamW and SGD, against torch's."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
-from vmt.methods.nouns import Adam
-from vmt.step.state import AdamState
+from tests.small import build, context, network, recorded
+from vmt import methods
+from vmt.errors import InputError
+from vmt.methods.nouns import SGD, Adam, AdamW, AnyOptimiser, make_optimiser
+from vmt.step.iteration import step
+from vmt.step.state import AdamState, norm_of, state_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -111,3 +116,111 @@ def test_an_optimiser_resumes_from_the_tensors_that_it_lists() -> None:
     state.step_(p, [torch.ones(2), torch.ones(3)], Adam(), 1e-3)
     resumed.step_(q, [torch.ones(2), torch.ones(3)], Adam(), 1e-3)
     assert all(torch.equal(a, b) for a, b in zip(p, q, strict=True))
+
+
+TORCHS: dict[str, tuple[AnyOptimiser, Callable[[list[torch.Tensor]], torch.optim.Optimizer]]] = {
+    "adamw": (
+        AdamW(lr=0.02, weight_decay=0.3),
+        lambda p: torch.optim.AdamW(p, 0.02, weight_decay=0.3),
+    ),
+    "sgd": (
+        SGD(lr=0.02, momentum=0.8, weight_decay=0.3),
+        lambda p: torch.optim.SGD(p, 0.02, momentum=0.8, weight_decay=0.3),
+    ),
+    "sgd without momentum": (SGD(lr=0.02, momentum=0.0), lambda p: torch.optim.SGD(p, 0.02)),
+    "nesterov": (
+        SGD(lr=0.02, momentum=0.8, nesterov=True),
+        lambda p: torch.optim.SGD(p, 0.02, momentum=0.8, nesterov=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TORCHS)
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_adamw_and_sgd_are_torchs(name: str, as_tensor: bool) -> None:
+    optimiser, make = TORCHS[name]
+    ours, theirs = ([torch.from_numpy(p).requires_grad_() for p in start()] for _ in range(2))
+    torchs, state = make(theirs), state_for(optimiser, ours)
+    lr = optimiser.lr
+    assert isinstance(lr, float)
+    for found in gradients(1.0, 5):
+        for p, g in zip(theirs, found, strict=True):
+            p.grad = torch.from_numpy(g)
+        torchs.step()
+        state.step_(
+            ours, [torch.from_numpy(g) for g in found], optimiser, torch.tensor(lr).double() if as_tensor else lr, None
+        )
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p, q)
+
+
+@pytest.mark.parametrize("optimiser", [Adam(), AdamW(), SGD()])
+def test_a_smaller_rate_and_no_gradient(optimiser: AnyOptimiser) -> None:
+    """The second weight takes a tenth of the first one's step, and the third has no gradient."""
+    p = [torch.ones(2) for _ in range(3)]
+    state = state_for(optimiser, p)
+    for _ in range(2):
+        state.step_(p, [torch.ones(2), torch.ones(2), None], optimiser, 1e-2, [1.0, 0.1, 1.0])
+    torch.testing.assert_close((1 - p[1]) * 10, 1 - p[0], rtol=1e-3, atol=0)
+    assert torch.equal(p[2], torch.ones(2))
+
+
+def steps(optimiser: AnyOptimiser, count: int = 1) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], float]:
+    """The weights of the classifier before and after some steps, and the norm of the last gradient."""
+    method = methods.mcc(0.3, optimiser=optimiser)
+    state = build(method)
+    before = {name: p.detach().clone() for name, p in state.roles["classifier"].named_parameters()}
+    for i in range(count):
+        metrics = step(method.phases[0], state, context(draws=recorded(i)))
+    after = {name: p.detach() for name, p in state.roles["classifier"].named_parameters()}
+    return before, after, float(metrics["classifier/gradient norm"])
+
+
+def test_the_backbone_has_a_rate_of_its_own() -> None:
+    before, plain, _ = steps(SGD(lr=0.1))
+    _, slow, _ = steps(SGD(lr=0.1, backbone_rate=0.25))
+    for name, start in before.items():
+        rate = 1.0 if name.startswith("stages.logits") else 0.25
+        torch.testing.assert_close(slow[name] - start, rate * (plain[name] - start))
+
+
+def test_gradients_are_clipped_by_their_joint_norm() -> None:
+    before, plain, norm = steps(SGD(lr=0.1))
+    _, within, _ = steps(SGD(lr=0.1, clip_norm=2 * norm))
+    _, clipped, logged = steps(SGD(lr=0.1, clip_norm=norm / 4))
+    assert logged == norm  # the gradient's own norm is logged
+    for name, start in before.items():
+        assert torch.equal(within[name], plain[name])
+        torch.testing.assert_close(clipped[name] - start, (plain[name] - start) / 4, rtol=1e-4, atol=1e-9)
+    moved = [clipped[name] - start for name, start in before.items()]
+    assert float(norm_of(moved)) == pytest.approx(0.1 * norm / 4, rel=1e-4)
+
+
+def test_a_run_record_of_the_papers_adam_stays_as_it_was() -> None:
+    assert repr(Adam()) == "Adam(lr=0.001, beta1=0.5, beta2=0.999, eps=1e-08)"
+    assert repr(Adam(clip_norm=1.0)) == "Adam(lr=0.001, beta1=0.5, beta2=0.999, eps=1e-08, clip_norm=1.0)"
+
+
+@pytest.mark.parametrize(
+    ("options", "offender"),
+    [
+        ({"name": "adamax"}, "adamax"),
+        ({"name": "adam", "momentum": 0.9}, "momentum.*sgd"),
+        ({"name": "adam", "weight_decay": 0.1}, "weight_decay.*adamw or sgd"),
+        ({"name": "sgd", "lr_schedule": "step"}, "lr_schedule.*step"),
+        ({"name": "sgd", "momentum": 1.0}, "momentum.*1.0"),
+        ({"name": "adamw", "backbone_rate": -1.0}, "backbone_rate"),
+        ({"name": "adamw", "clip_norm": 0.0}, "clip_norm"),
+    ],
+)
+def test_options_that_an_optimiser_does_not_have_are_refused(options: dict[str, object], offender: str) -> None:
+    with pytest.raises(InputError, match=offender):
+        make_optimiser(**options)  # type: ignore[arg-type]
+
+
+def test_one_update_keeps_one_kind_of_optimiser() -> None:
+    base = methods.vada(optimiser=SGD(), iterations=2)
+    phase = methods.dirt_t(methods.vada(optimiser=Adam(), iterations=2), mix=None, iterations=2)
+    mixed = dataclasses.replace(phase, phases=(base.phases[0], phase.phases[1]))
+    with pytest.raises(InputError, match=r"classifier.*optimiser"):
+        build(mixed, network)

@@ -12,6 +12,11 @@ from vmt.methods.settings import METHODS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"example:\n  {parser.prog}"
+    if parser.prog.endswith("tasks"):
+        parser.epilog = (
+            "examples:\n  vmt tasks\n  vmt tasks --data DATA      what is missing there, and where to get it"
+        )
+        parser.add_argument("--data", type=Path, metavar="DIR", help="say which files of each task are missing here")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.set_defaults(run=run, needs_torch=False)
 
@@ -21,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def list_methods(arguments: argparse.Namespace) -> int:
-    descriptions = first_lines("vmt.methods.systems")
+    descriptions = first_lines("vmt.methods.systems") | first_lines("vmt.methods.published")
     if arguments.json:
         print(json.dumps({name: descriptions[name] for name in METHODS}))
         return 0
@@ -32,14 +37,21 @@ def list_methods(arguments: argparse.Namespace) -> int:
 
 
 def list_tasks(arguments: argparse.Namespace) -> int:
+    missing = {} if arguments.data is None else {name: task.missing(arguments.data) for name, task in TASKS.items()}
     if arguments.json:
-        print(
-            json.dumps({name: {"description": t.description, "needs_data": t.needs_data} for name, t in TASKS.items()})
-        )
+        described = {
+            name: {"description": t.description, "needs_data": t.needs_data}
+            | ({"missing": missing[name]} if missing else {})
+            for name, t in TASKS.items()
+        }
+        print(json.dumps(described))
         return 0
+    width = max(map(len, TASKS))
     for name, task in TASKS.items():
         needs = "  (needs --data)" if task.needs_data else ""
-        print(f"{name:<12} {task.source} → {task.target}: {task.description}{needs}")
+        if missing:
+            needs = f"  (missing: {missing[name]})" if missing[name] else "  (complete)"
+        print(f"{name:<{width}} {task.source} → {task.target}: {task.description}{needs}")
     return 0
 
 

@@ -22,6 +22,7 @@ import vmt
 from vmt.cli.options import Help, HelpAll
 from vmt.errors import InputError, message_of_gpu_error, message_of_os_error, perhaps
 from vmt.progress import STDERR, STDOUT, CleanStream
+from vmt.ranks.launch import check_alone, is_first
 
 EXAMPLES = """examples:
   vmt demo                                    see VMT work on a small real task, a few minutes on a CPU
@@ -43,6 +44,7 @@ COMMANDS = {
     "export": "write a trained model as an ONNX or .pt2 file",
     "data": "download or build the benchmark sets",
     "paper": "rebuild the tables and figures of the paper",
+    "cache": "show or remove what is kept to save time: decoded pictures, features, compiled kernels",
     "bench": "time an iteration of a plain implementation and of each engine",
     "methods": "list the methods",
     "tasks": "list the tasks",
@@ -148,7 +150,7 @@ def show_start(arguments: argparse.Namespace) -> None:
 
     Short commands print it on a terminal only, so that nothing is mixed with their output elsewhere.
     """
-    if "torch" not in sys.modules and (arguments.opening or STDERR.isatty()):
+    if "torch" not in sys.modules and is_first() and (arguments.opening or STDERR.isatty()):
         start = STDERR.styled(f"vmt {arguments.command}:", "bold")
         print(f"{start} {arguments.opening or 'loading PyTorch …'}", file=STDERR)
         STDERR.flush()
@@ -232,6 +234,8 @@ def run(argv: list[str]) -> int:
     """Run a command, and turn errors into a message and an exit code."""
     try:
         arguments = parse(argv)
+        if arguments.command != "train":
+            check_alone(f"vmt {arguments.command}")
         if getattr(arguments, "needs_torch", True):
             show_start(arguments)
             with ended_by_ctrl_c():
@@ -240,7 +244,8 @@ def run(argv: list[str]) -> int:
             warnings.showwarning = partial(show_warning, warnings.showwarning)
             return int(arguments.run(arguments))
     except InputError as error:
-        print_error(str(error))
+        if is_first():  # rank 0 also prints the errors of other ranks
+            print_error(str(error))
         return 2
     except BrokenPipeError:
         # The reader has closed the pipe (`vmt predict … | head`). That is not an error, but stdout must not be flushed.

@@ -91,6 +91,9 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 def add_net(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--net", metavar="NAME", help="package.module:function, for your own network")
+    parser.add_argument(
+        "--features", metavar="NAME", help="package.module:function, for features of a network of your own"
+    )
 
 
 class Help(argparse.RawDescriptionHelpFormatter):

@@ -55,6 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="package.module:function, for runs with your own network; may be given several times",
     )
+    parser.add_argument(
+        "--features",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="package.module:function, for runs on features of a network of your own; may be given several times",
+    )
     add_device(parser)
     add_json(parser)
     parser.set_defaults(run=run, opening=OPENING)
@@ -72,7 +79,16 @@ def run(arguments: argparse.Namespace) -> int:
         data=arguments.data, source=arguments.source, target=arguments.target, target_test=arguments.target_test
     )
     nets = tuple(arguments.net)
-    options = Options(arguments.map, arguments.samples, places, arguments.device, nets, arguments.test, arguments.label)
+    options = Options(
+        arguments.map,
+        arguments.samples,
+        places,
+        arguments.device,
+        nets,
+        arguments.test,
+        arguments.label,
+        tuple(arguments.features),
+    )
     data = write_report(arguments.runs, arguments.out, options)
     verdict, size = data["verdict"], arguments.out.stat().st_size
     print(verdict["headline"])

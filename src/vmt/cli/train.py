@@ -6,22 +6,26 @@ import argparse
 import json
 import shlex
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmt.cli.options import add_fields, add_json, field_helps, given, names_of, shown_first
-from vmt.data.tasks import TASKS
+from vmt.data.framing import INTERPOLATIONS
+from vmt.data.picture_sets import PICTURE_TASKS
+from vmt.data.tasks import NAMES_OF_TASKS
 from vmt.errors import InputError
 from vmt.methods.settings import AUTO, DEFAULT_METHOD, METHODS, DirtTSettings, Settings
-from vmt.nets.registry import NETS
+from vmt.nets.registry import NETS, NetSettings
 from vmt.progress import STDOUT, Progress
-from vmt.runs.spec import DataSpec, load_data
+from vmt.ranks.launch import check_alone, launched
+from vmt.runs.spec import DataSpec, check_features, load_data
 from vmt.train.config import Config
 
 if TYPE_CHECKING:
     from vmt.data.task import Task
+    from vmt.runs.callbacks import Callback
     from vmt.runs.folder import RunSpec
 
 EXAMPLES = """examples:
@@ -30,8 +34,10 @@ EXAMPLES = """examples:
   vmt train mnist-svhn --data DATA --dirt-t --seed 1      then DIRT-T, as in the paper
   vmt train mnist-svhn --data DATA --method vada --no-instance-norm
   vmt train --source labelled/ --target unlabelled/       folders of pictures, one subfolder per class
+  vmt train --source a/ --target b/ --features timm:resnet50   on features of photographs, in a minute or two
   vmt train --source a.npz --target b.npz --iterations 5000
   vmt train --source a/ --target b/ --net mine.nets:make  your own network: make(classes=…, shape=…)
+  vmt train --from runs/mine --target unlabelled/         refine a saved model on a target alone
   vmt train --resume runs/m2s                             resume an interrupted run, with the same result
 
 DATA holds the official files, for example mnist/*-ubyte.gz and svhn/{train,test}_32x32.mat; see vmt data --help.
@@ -44,31 +50,56 @@ DEFAULTS = (
 OPENING = "loading PyTorch; the first iterations will tell how long the run takes."
 # The options that the short help shows.
 COMMON = (
-    "--help", "--data", "--source", "--target", "--target-test", "--image-size", "--out", "--resume",
-    "--method", "--dirt-t", "--iterations", "--lambda-t", "--lr", "--net",
+    "--help", "--data", "--source", "--target", "--target-test", "--features", "--image-size", "--out", "--resume",
+    "--method", "--dirt-t", "--iterations", "--lambda-t", "--lr", "--net", "--pretrained",
     "--seed", "--batch-size", "--device", "--keep-best",
 )  # fmt: skip
-METHOD = [*names_of(Settings, DirtTSettings), "method", "net", "instance_norm", "match_shares"]
+METHOD = [*names_of(Settings, DirtTSettings, NetSettings), "method", "net", "instance_norm", "match_shares"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("task", nargs="?", help=f"one of {', '.join(TASKS)}; leave it out with --source and --target")
+    parser.add_argument(
+        "task", nargs="?", help=f"one of {', '.join(NAMES_OF_TASKS)}; leave it out with --source and --target"
+    )
     add_data(parser.add_argument_group("data"))
     add_method(parser.add_argument_group("method", DEFAULTS))
-    add_fields(parser.add_argument_group("run"), Config)
+    group = parser.add_argument_group("run")
+    add_fields(group, Config)
+    group.add_argument(
+        "--mlflow",
+        metavar="URI",
+        help="also send settings, metrics, model and report to MLflow: the address of a tracking server, a database or "
+        "a folder. Needs the package mlflow-skinny",
+    )
     shown_first(parser, *COMMON)
     parser.set_defaults(run=run, opening=OPENING)
 
 
 def add_data(group: argparse._ArgumentGroup) -> None:
-    unlike_others = ("image_size", "channels", "use_target_labels")
+    unlike_others = (
+        "from_model",
+        "features",
+        "image_size",
+        "channels",
+        "mean",
+        "std",
+        "interpolation",
+        "crop",
+        "use_target_labels",
+    )
     places = {"data": "DIR", "source": "PATH", "target": "PATH", "target_test": "PATH", "label": "COLUMN"}
     places["impute"] = "mean|median"
     add_fields(group, DataSpec, skip=("task", *unlike_others), **places)
     texts = field_helps(DataSpec)
+    group.add_argument("--from", "--from-model", dest="from_model", metavar="MODEL", help=texts["from_model"])
+    group.add_argument("--features", metavar="NAME", help=texts["features"])
     group.add_argument("--image-size", metavar="N", type=int, nargs="+", help=texts["image_size"])
     group.add_argument("--channels", type=int, choices=(1, 3), help=texts["channels"])
+    group.add_argument("--mean", metavar="X", type=float, nargs="+", help=texts["mean"])
+    group.add_argument("--std", metavar="X", type=float, nargs="+", help=texts["std"])
+    group.add_argument("--interpolation", choices=INTERPOLATIONS, help=texts["interpolation"])
+    group.add_argument("--crop", metavar="SHARE", type=float, help=texts["crop"])
     group.add_argument(
         "--use-target-labels",
         metavar="WEIGHT",
@@ -100,9 +131,10 @@ def add_method(group: argparse._ArgumentGroup) -> None:
     add_fields(group, DirtTSettings)
     group.add_argument(
         "--net",
-        help=f"one of {', '.join(NETS)}, package.module:function for your own network, or timm:name (default: the "
-        "recipe's)",
+        help=f"one of {', '.join(NETS)}, package.module:function for your own network, timm:name or torchvision:name "
+        "(default: the recipe's)",
     )
+    add_fields(group, NetSettings, weights="FILE")
     group.add_argument(
         "--instance-norm",
         action=argparse.BooleanOptionalAction,
@@ -119,26 +151,58 @@ def add_method(group: argparse._ArgumentGroup) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.ranks.group import joined
+
+    # Rank 0 alone prints.
+    with joined(arguments.device or "auto") as ranks, nullcontext() if ranks.is_first else redirect_stdout(None):
+        return train(arguments, ranks.is_first)
+
+
+def train(arguments: argparse.Namespace, shows: bool) -> int:
+    from vmt.nets.backbone import backbone_function
     from vmt.nets.factory import factory_name
     from vmt.runs.describe import how_it_went
     from vmt.runs.run import Run, carry_out
 
     resuming = arguments.resume is not None
     arguments.net = arguments.net and (factory_name(arguments.net) or arguments.net)
+    arguments.features = arguments.features and (backbone_function(arguments.features) or arguments.features)
     spec, task, out = resumed(arguments) if resuming else started(arguments)
     if spec.recipe.method == AUTO:
+        check_alone("--method auto")
+        if arguments.mlflow is not None:
+            raise InputError("--method auto carries out several runs: give --mlflow with another method.")
         return run_auto(spec, task, out, arguments)
-    with closing(Progress()) as progress:  # otherwise a bar would be drawn over the last lines
-        summary = carry_out(Run.of(spec, task), out, resuming, progress).summary
+    with closing(Progress(show=shows)) as progress:  # otherwise a bar would be drawn over the last lines
+        callbacks = trackers(arguments.mlflow, out) if shows else ()
+        summary = carry_out(Run.of(spec, task), out, resuming, progress, callbacks=callbacks).summary
     print(how_it_went(spec, task, summary), file=STDOUT)
     if arguments.json:
         print(json.dumps(summary), file=STDOUT)
     return 0 if summary["finished"] or summary["given_up"] else 130
 
 
+def trackers(uri: str | None, out: Path) -> tuple[Callback, ...]:
+    """What follows the run: MLflow, if its address is given.
+
+    The address that a folder has recorded is not enough, because the folder may be of others.
+    """
+    from vmt.runs.folder import TRACKED
+
+    if uri is None and not (out / TRACKED).exists():
+        return ()
+    from vmt.trackers import MLflow, read_tracked
+
+    if uri is None:
+        recorded = read_tracked(out)["uri"]
+        print(f"The run was sent to MLflow at {recorded}: give --mlflow {recorded} to continue there.", file=STDOUT)
+        return ()
+    return (MLflow(uri),)
+
+
 def run_auto(spec: RunSpec, task: Task, out: Path, arguments: argparse.Namespace) -> int:
     from vmt.runs.auto import Portfolio, Stopped, carry_out_auto
-    from vmt.runs.describe import how_auto_went
+    from vmt.runs.describe import how_auto_went, named_functions
 
     recipe = spec.recipe
     minutes, iterations = (recipe.settings.get(name) for name in ("minutes", "iterations"))
@@ -148,7 +212,8 @@ def run_auto(spec: RunSpec, task: Task, out: Path, arguments: argparse.Namespace
     try:
         summary = carry_out_auto(portfolio, out, arguments.resume is not None).summary
     except Stopped as stop:
-        print(f"{str(stop).capitalize()}; resume with: vmt train --resume {shlex.quote(str(out))}", file=STDOUT)
+        again = f"vmt train --resume {shlex.quote(str(out))}{named_functions(spec)}"
+        print(f"{str(stop).capitalize()}; resume with: {again}", file=STDOUT)
         return 130
     print(how_auto_went(spec, task, summary, out), file=STDOUT)
     if arguments.json:
@@ -158,29 +223,56 @@ def run_auto(spec: RunSpec, task: Task, out: Path, arguments: argparse.Namespace
 
 def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
+    from vmt.nets.backbone import expected_format
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec, check_free
     from vmt.runs.recipes import Recipe, recipe_for
 
     data = DataSpec(**given(arguments, names_of(DataSpec)))
     data.check()
-    if arguments.out is not None:
+    here = launched()
+    # Rank 0 alone checks it: when the others come here, rank 0 may have written to it already.
+    if arguments.out is not None and (here is None or (here.rank == 0 and here.restarts == 0)):
         check_free(arguments.out)  # before the data are read, which may take minutes
     if arguments.method == AUTO:
         check_auto(arguments, data)
-        task = load_data(data, notes(None), not arguments.no_cache)
+        task = load_data(data, notes(None), not arguments.no_cache, memory=arguments.memory or "auto")
         config = Config(**given(arguments, names_of(Config)))
         settings = {"minutes": arguments.minutes, "iterations": arguments.iterations}
         spec = RunSpec(data, Recipe(AUTO, settings, net=arguments.net or AUTO, config=config))
         return spec, task, arguments.out or default_folder(spec)
     if arguments.minutes is not None:
         raise InputError("--minutes is for the method auto: add --method auto, or leave it out.")
-    task = load_data(data, notes(arguments.method), not arguments.no_cache)
-    recipe = recipe_for(data, task, given(arguments, METHOD), bool(arguments.dirt_t), arguments.device or "auto")
+    if data.from_model is not None:
+        return refining(arguments, data)
+    expected = None
+    if arguments.net not in (None, *NETS):
+        expected = expected_format(arguments.net, given(arguments, names_of(NetSettings)))
+        data = data.expecting(expected)
+    task = load_data(data, notes(arguments.method), not arguments.no_cache, memory=arguments.memory or "auto")
+    asked = given(arguments, METHOD)
+    recipe = recipe_for(data, task, asked, bool(arguments.dirt_t), arguments.device or "auto", expected is not None)
     config = replace(recipe.config, **given(arguments, names_of(Config)))
     recipe = replace(recipe, config=config, target_labels=data.use_target_labels)
-    if data.task is None:
+    if data.task is None or data.task in PICTURE_TASKS:
         print(*choices(recipe, task), sep="\n", file=STDOUT)
+    spec = RunSpec(data, recipe)
+    return spec, task, arguments.out or default_folder(spec)
+
+
+def refining(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Task, Path]:
+    """A new run that refines a saved model on the target alone."""
+    from vmt.runs.describe import choices
+    from vmt.runs.folder import RunSpec
+    from vmt.runs.source_free import refining_recipe
+
+    memory = arguments.memory or "auto"
+    task = load_data(data, notes(None), not arguments.no_cache, memory=memory, network=arguments.net)
+    asked, device = given(arguments, METHOD), arguments.device or "auto"
+    recipe = refining_recipe(data, task, asked, bool(arguments.dirt_t), device, arguments.net)
+    recipe = replace(recipe, config=replace(recipe.config, **given(arguments, names_of(Config))))
+    print(f"refining {data.from_model} on the target alone (--from)", file=STDOUT)
+    print(*choices(recipe, task), sep="\n", file=STDOUT)
     spec = RunSpec(data, recipe)
     return spec, task, arguments.out or default_folder(spec)
 
@@ -189,6 +281,8 @@ def check_auto(arguments: argparse.Namespace, data: DataSpec) -> None:
     """Refuse what the method auto cannot use."""
     from vmt.runs.auto import check_arguments_of_auto
 
+    if data.from_model is not None:
+        raise InputError("the method auto needs a source: leave out --from, or --method.")
     if data.task is not None:
         raise InputError(f"the method auto is for your own data: leave it out for {data.task}, which has a recipe.")
     asked = given(arguments, [name for name in METHOD if name not in ("method", "net", "iterations")])
@@ -212,9 +306,15 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
             f"the run in {folder} was started in Python with samples or a method that no file holds: resume it there, "
             f"with vmt.adapt(…, out={str(folder)!r}, resume=True)."
         )
-    check_same_settings(spec, given(arguments, [*names_of(DataSpec, Config), *METHOD, "dirt_t"]))
+    asked = given(arguments, [*names_of(DataSpec, Config), *METHOD, "dirt_t"])
+    config = replace(spec.recipe.config, memory=asked.pop("memory", spec.recipe.config.memory))  # it changes no result
+    check_same_settings(spec, asked)
+    spec = replace(spec, recipe=replace(spec.recipe, config=config))
     check_trusted(NetSpec(spec.recipe.net, (), 0), arguments.net, folder)
-    return spec, load_data(spec.data, notes(spec.recipe.method), not arguments.no_cache), folder
+    check_features(spec.data, [arguments.features] if arguments.features else [], folder)
+    cache, network = not arguments.no_cache, arguments.net
+    task = load_data(spec.data, notes(spec.recipe.method), cache, memory=config.memory, network=network)
+    return spec, task, folder
 
 
 def notes(method: str | None) -> Callable[[str], None]:

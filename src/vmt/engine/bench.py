@@ -19,13 +19,13 @@ from vmt.data.preprocess import Preprocess
 from vmt.data.tasks import load_task
 from vmt.device import bfloat16_helps, torch_device
 from vmt.engine.engine import Engine, Say, make_engine
-from vmt.engine.plain_port import plain_steps
+from vmt.engine.plain_port import Classifier, plain_steps
 from vmt.errors import counted
 from vmt.methods.nouns import Method
 from vmt.nets.networks import cnn
 from vmt.nets.registry import NETS
 from vmt.step.draws import SeededDraws
-from vmt.step.iteration import StepContext
+from vmt.step.iteration import StepContext, schedules_of
 from vmt.step.state import State, build_state
 
 Widths = tuple[int, int, int]
@@ -73,7 +73,7 @@ def bench(
 
     engines = engines or (["eager", "captured"] if place.type == "cuda" else ["eager"])
     runs: dict[str, Run] = {}
-    plain, plain_dirt_t = plain_steps(streams, widths, batch_size, place)
+    plain, plain_dirt_t = plain_steps(streams, lambda: Classifier(widths), 64 * widths[1], batch_size, place)
     if baseline:
         runs["plain port"] = lambda count: repeat(plain, count)
         runs["plain port, DIRT-T"] = lambda count: repeat(plain_dirt_t, count)
@@ -156,7 +156,8 @@ def workload(
         batch_size={"source": batch_size, "target": batch_size},
         draws=SeededDraws(seed, state.step),
         xi=dict.fromkeys(state.roles, xi),
-        scalars={},
+        scalars={schedule: torch.zeros((), device=device) for schedule in schedules_of(method)},
+        limits=(0.0, 255.0),
         bfloat16=bfloat16,
     )
     return Workload(method, state, context, seed)

@@ -11,12 +11,13 @@ import torch
 from vmt.engine.memsets import memsets_as_kernels
 from vmt.errors import InputError
 from vmt.kernels.launch import can_launch, have_triton
+from vmt.ranks.group import ALONE, Ranks
 from vmt.step.state import State
 
 WARM_UP = 3
 
 
-def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
+def captured(advance: Callable[[], None], state: State, ranks: Ranks = ALONE) -> Callable[[], None]:
     """``advance`` as a graph. From now on, everything that it uses must stay at its address in memory."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with rolled_back(state):
@@ -29,7 +30,9 @@ def captured(advance: Callable[[], None], state: State) -> Callable[[], None]:
                     advance()
         finally:  # also after a failure: what still runs there must not change the state once it is rolled back
             torch.cuda.current_stream().wait_stream(stream)
-        with cleaned_up(state.step.device), torch.cuda.graph(graph):
+        # NCCL has a thread that asks the device for what is done, and must not end the capture with it.
+        errors = "thread_local" if ranks.has_group else "global"
+        with cleaned_up(state.step.device), torch.cuda.graph(graph, capture_error_mode=errors):
             advance()
     if have_triton() and can_launch(state.step.device):
         with suppress(RuntimeError, OSError, AttributeError):  # without it, the graph is a little slower

@@ -1,9 +1,9 @@
 """The whole iteration as one compiled graph.
 
 The step runs once under a tracer that records every tensor operation, those of the backward passes included. Draws,
-gathers, forward passes, the adversarial direction, gradients, Adam, the weight average and the metrics become one flat
-list of operations, and Inductor fuses across all of them. If only the networks were compiled, about 600 small kernels
-would stay outside.
+gathers, forward passes, the adversarial direction, gradients, the optimiser, the weight average and the metrics become
+one flat list of operations, and Inductor fuses across all of them. If only the networks were compiled, about 600 small
+kernels would stay outside.
 """
 
 from collections.abc import Callable
@@ -72,10 +72,10 @@ def constants_as_tensors(phase: Phase, context: StepContext, device: torch.devic
         return schedule
 
     def with_schedules(update: Update) -> Update:
-        # Adam computes its step size in double precision; losses are in single precision.
-        adam = replace(update.optimiser, lr=as_schedule(update.optimiser.lr, torch.float64))
+        # Optimisers compute their step size in double precision; losses are in single precision.
+        optimiser = replace(update.optimiser, lr=as_schedule(update.optimiser.lr, torch.float64))
         terms = tuple(replace(term, weight=as_schedule(term.weight, torch.float32)) for term in update.terms)
-        return replace(update, optimiser=adam, terms=terms)
+        return replace(update, optimiser=optimiser, terms=terms)
 
     phase = replace(phase, updates=tuple(map(with_schedules, phase.updates)))
     return phase, replace(context, scalars={**context.scalars, **tensors})
@@ -101,8 +101,11 @@ def reached(state: State, context: StepContext, sums: MetricSums) -> list[Tensor
         tensors += [*module.parameters(), *module.buffers()]
     for optimiser in state.optimisers.values():
         tensors += optimiser.tensors().values()
-    for domain in context.streams.values():
-        tensors += [domain.x] if domain.y is None else [domain.x, domain.y]
+    feed = context.feed
+    for name, domain in context.streams.items():
+        tensors += [] if feed is not None and feed.feeds(name) else [domain.x]
+        tensors += [] if domain.y is None else [domain.y]
+    tensors += [] if feed is None else feed.inputs.values()
     tensors += context.scalars.values()
     tensors += [] if sums.total is None else [sums.total]
     return list({id(tensor): tensor for tensor in tensors}.values())

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vmt.cache import cache_folder
 from vmt.engine import ENGINES
 from vmt.engine.capture import captured
 from vmt.errors import InputError
@@ -59,10 +60,16 @@ def make_engine(
             f"engine='captured' needs a CUDA device, but this run is on {device.type}: choose 'auto', 'eager' or "
             "'compiled'."
         )
+    ranks = context.ranks
+    if choice == "captured" and not ranks.is_captured:
+        raise InputError(
+            "engine='captured' needs a GPU of its own for each rank, because only NCCL's all-reduce can be captured: "
+            "start as many ranks as there are GPUs, or choose 'auto', 'eager' or 'compiled'."
+        )
     if choice in ("compiled", "captured") or (choice == "auto" and device.type == "cuda"):
         remember_compiled_kernels()
     if choice == "auto":
-        name, prepare, why = automatic(device, iterations, say)
+        name, prepare, why = automatic(device, iterations, say, ranks.is_captured)
     elif choice == "eager":
         name, why = choice, "The eager engine runs the step as it is written, as requested."
         prepare = eager(why)
@@ -75,12 +82,22 @@ def make_engine(
     return Engine(name, why, prepare, state, context, seed)
 
 
-def automatic(device: torch.device, iterations: int | None, say: Say) -> tuple[str, Prepare, str]:
+def automatic(
+    device: torch.device, iterations: int | None, say: Say, captures: bool = True
+) -> tuple[str, Prepare, str]:
     """The engine that suits the device and the length of the run: its name, how it prepares a phase, and why."""
     if device.type != "cuda":
         why = "The eager engine runs the step as it is written: on a CPU, compiling gains little."
         return "eager", eager(why), why
-    if iterations is not None and iterations < WORTH_COMPILING:
+    is_short = iterations is not None and iterations < WORTH_COMPILING
+    if not captures:
+        why = "the ranks share a GPU, so that their all-reduce cannot be captured."
+        if is_short:
+            why = f"The eager engine runs the step as it is written: {why}"
+            return "eager", eager(why), why
+        why = f"The compiled engine runs the whole step as one compiled graph: {why}"
+        return "compiled", compiled(why, say), why
+    if is_short:
         why = (
             f"The captured engine replays the plain step as one CUDA graph: {iterations} iterations are too few to be "
             "worth compiling."
@@ -110,7 +127,10 @@ class Engine:
         device = self.state.step.device
         # Streams, graphs and kernels belong to the current device, which need not be the one that holds the tensors.
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            feed = self.context.feed
             if phase.updates not in self.ready:
+                if feed is not None:
+                    feed.prepare(phase, global_step)
                 set_schedules(self.context, first / phase.iterations)
                 self.ready[phase.updates] = self.prepare(phase, self.state, self.context)
             prepared = self.ready[phase.updates]
@@ -119,8 +139,10 @@ class Engine:
                 prepared.sums.restore_(self.carried, device)
                 self.carried = {}
             for i in range(count):
-                seed_layers(self.seed, global_step + i, device)
+                seed_layers(self.seed, global_step + i, device, self.context.ranks.rank)
                 set_schedules(self.context, (first + i) / phase.iterations)
+                if feed is not None:
+                    feed.load(phase, global_step + i)
                 prepared.advance()
                 prepared.sums.steps += 1
 
@@ -129,13 +151,24 @@ class Engine:
         return {} if self.current is None else self.current.means()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The sums of metrics since the last call of :meth:`metrics`, as a checkpoint stores them."""
-        return {} if self.current is None else self.current.tensors()
+        """The sums of metrics since the last call of :meth:`metrics`, as a checkpoint stores them.
+
+        With several ranks there is a row for each, because a rank continues its own sums.
+        """
+        sums, ranks = {} if self.current is None else self.current.tensors(), self.context.ranks
+        return {**sums, TOTAL: ranks.rows(sums[TOTAL])} if sums and ranks.count > 1 else sums
 
     def take_from(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Take the sums out of a checkpoint's tensors, to continue them with the next steps, and return the others."""
         self.carried = {name: tensors[name] for name in (TOTAL, STEPS) if name in tensors}
         return {name: tensor for name, tensor in tensors.items() if name not in self.carried}
+
+    def carry(self, sums: Mapping[str, Tensor]) -> None:
+        """Continue the sums that a checkpoint has: those of this rank, or their mean if there were more or fewer."""
+        ranks, self.carried = self.context.ranks, dict(sums)
+        if sums and sums[TOTAL].dim() == 2:
+            total = sums[TOTAL]
+            self.carried[TOTAL] = total[ranks.rank] if len(total) == ranks.count else total.mean(0)
 
 
 def set_schedules(context: StepContext, progress: float) -> None:
@@ -235,7 +268,7 @@ def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
     def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
         inner = compiled(why, say)(phase, state, context) if compile else eager(why)(phase, state, context)
         say(f"capturing the {phase.name} step")
-        advance = captured(inner.advance, state)
+        advance = captured(inner.advance, state, context.ranks)
         inner.sums.reset()
         as_asked = inner.why if inner.why == why else f"{inner.why} It is replayed as one CUDA graph."
         return Prepared(advance, inner.sums, f"captured ({inner.name})", as_asked)
@@ -283,10 +316,11 @@ def named_folder() -> Path | None:
 
 def users_folder() -> Path | None:
     """A folder in the user's cache folder; None if it cannot be written to."""
+    folder = cache_folder("inductor")
+    if folder is None:
+        return None
     try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = home / "vmt" / "inductor"
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
+    except OSError:
         return None
     return folder if os.access(folder, os.W_OK) else None

@@ -11,6 +11,8 @@
     each phase but the last.
 ``summary.json``, ``curves.png``
     How the run went. They are written when it ends.
+``mlflow.json``
+    The address and the run of MLflow, if the run was sent there. A resumed run continues there if it gets the address.
 ``.lock``
     Locked while a process writes to the folder.
 """
@@ -23,24 +25,28 @@ import platform
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import vmt
 from vmt.data.domains import Domain
+from vmt.data.files.cached import Arrays, cached_arrays
 from vmt.data.files.paths import is_utf8
+from vmt.data.stored import StoredSamples
 from vmt.data.task import Task
 from vmt.disk import DAY, explain_write_errors, remove_abandoned, temporary_files, write_atomically
 from vmt.errors import InputError, check_types, from_json, parsing, shown
 from vmt.methods.nodes import View
 from vmt.methods.nouns import Method
 from vmt.nets.factory import OWN_MODULE, NetSpec
-from vmt.runs.recipes import Recipe
+from vmt.runs.recipes import OWN_VALUES, Recipe
 from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints, unfinished_checkpoints
 from vmt.train.config import Config
@@ -50,6 +56,7 @@ RUN, SUMMARY, MODEL, CURVES = "run.json", "summary.json", "model.safetensors", "
 BEST, LAST = "model_best.safetensors", "model_last.safetensors"
 EARLIER_ADAPT = "adapt.json"
 """Until version 0.1, ``vmt.adapt`` wrote the identity of its run to this file and no run.json."""
+TRACKED = "mlflow.json"
 LOCK = ".lock"
 RECORD = ("the record of a run", "start the run again in another folder")
 RECORD_TYPES: dict[str, Any] = {
@@ -84,7 +91,10 @@ class RunSpec:
     @property
     def can_be_built_again(self) -> bool:
         """Whether files and names suffice to run it again: no arrays, no method given as a value, no function."""
-        by_name = not self.recipe.method.endswith(AS_A_VALUE) and self.recipe.net != OWN_MODULE
+        by_name = not self.recipe.method.endswith(AS_A_VALUE) and OWN_MODULE not in (
+            self.recipe.net,
+            self.data.features,
+        )
         return self.data.in_files and by_name
 
 
@@ -167,10 +177,11 @@ def check_same_settings(spec: RunSpec, asked: Mapping[str, Any]) -> None:
     """Refuse command-line flags that differ from those that a resumed run was started with."""
     recipe = spec.recipe
     refine = dict(recipe.dirt_t or {})
+    refine |= {name: refine[own] for name, own in OWN_VALUES.items() if own in refine}
     if "iterations" in refine:
         refine["dirt_t_iterations"] = refine.pop("iterations")
     known = {**asdict(spec.data), **asdict(recipe.config), **refine, **recipe.settings}
-    known |= {"instance_norm": False, **recipe.net_options}
+    known |= {"instance_norm": False, "logit_norm": True, **recipe.net_options}
     known |= {"method": recipe.method, "net": recipe.net, "dirt_t": recipe.dirt_t is not None}
     known["match_shares"] = recipe.match_shares
     for name, value in asked.items():
@@ -252,6 +263,11 @@ def check_started_from_python(folder: Path) -> None:
     """Refuse to resume from Python a run whose record cannot show whether the arguments are still the same."""
     if (folder / RUN).exists() and "identity" not in read_record(folder)[1]:
         raise InputError(f"{folder} was started by vmt train: resume it with vmt train --resume {folder}.")
+
+
+def recorded_recipe(folder: Path) -> Recipe | None:
+    """The recipe of the run in a folder; None without a run, and for runs of versions that did not record it."""
+    return read_record(folder)[0].recipe if (folder / RUN).exists() else None
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -368,11 +384,31 @@ def commit(package: Path = Path(vmt.__file__).parent) -> str | None:
 
 
 def data_fingerprint(task: Task) -> str:
-    """A digest of every sample and label of a task, to notice when the data change under a run."""
+    """A digest of every sample and label of a task, to notice when the data change under a run.
+
+    For samples on the disk it is computed once and kept in the cache, by the checksums of the samples.
+    """
+    parts = (task.source, task.target, task.source_test, task.target_test, task.target_labelled, task.target_choice)
+    domains = [part for part in parts if isinstance(part, Domain)]
+    if not any(isinstance(domain.x, StoredSamples) for domain in domains):
+        return _digest(domains, in_full=True)
+
+    def compute() -> Arrays:
+        return {"digest": np.array([_digest(domains, in_full=True)])}
+
+    about = ["fingerprint", _digest(domains, in_full=False)]
+    return str(cached_arrays("pictures", about, compute)["digest"][0])
+
+
+def _digest(domains: Sequence[Domain], in_full: bool) -> str:
+    """A digest of domains: of all samples or, not ``in_full``, of the checksums of those on the disk."""
     digest = hashlib.blake2b(digest_size=16)
-    for domain in (task.source, task.target, task.source_test, task.target_test, task.target_labelled):
-        if isinstance(domain, Domain):
-            for tensor in (domain.x, domain.y):
-                if tensor is not None:
-                    digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)  # no copy of what may fill memory
+    for domain in domains:
+        x = domain.x
+        tensors: Iterable[Tensor] = [x]
+        if isinstance(x, StoredSamples):
+            checksums = torch.from_numpy(x.file.checksums[x.rows].view(np.int32))
+            tensors = x.portions() if in_full else [checksums]
+        for tensor in chain(tensors, [] if domain.y is None else [domain.y]):
+            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)  # no copy of what may fill memory
     return digest.hexdigest()

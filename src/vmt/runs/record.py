@@ -33,6 +33,10 @@ NAMES = {
     "co_da": "Co-DA",
     "vmt": "VMT",
     "vmt_mcc": "VMT + MCC",
+    "dann_grl": "DANN (gradient reversal)",
+    "pi_model": "Π-model",
+    "drcn": "DRCN",
+    "dsn": "DSN",
 }
 
 

@@ -6,7 +6,7 @@
 import copy
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,11 +26,16 @@ from vmt.figures import draw_curves
 from vmt.methods.nouns import Method
 from vmt.methods.systems import with_target_labels
 from vmt.model import Model, described
+from vmt.nets.backbone import Backbone, expected_format
 from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.networks import Staged
+from vmt.nets.registry import starts_trained, with_defaults
 from vmt.notebook import html_table
 from vmt.progress import Progress
+from vmt.ranks.group import Ranks, joined
+from vmt.ranks.launch import launched
 from vmt.runs import folder as run_folder
+from vmt.runs.callbacks import Callback
 from vmt.runs.describe import how_to_shorten
 from vmt.runs.folder import (
     AS_A_VALUE,
@@ -46,11 +51,12 @@ from vmt.runs.folder import (
     folder_lock,
 )
 from vmt.runs.recipes import Recipe, evaluations_for, own_recipe, with_settings
+from vmt.runs.source_free import starting_network
 from vmt.runs.spec import DataSpec, warnings_about
-from vmt.train.checkpoint import CHECKPOINTS, checkpoints
+from vmt.train.checkpoint import CHECKPOINTS, PREFIX, checkpoints
 from vmt.train.config import Config
 from vmt.train.log import LOG, require_tensorboard
-from vmt.train.loop import Outcome, interruptible, target_to_evaluate, train
+from vmt.train.loop import Outcome, interruptible, place, target_to_evaluate, train
 from vmt.validators.class_shares import ClassShares
 
 LOWER_BOUND = "source_only"
@@ -85,7 +91,10 @@ class Run:
         """The run that a spec describes, on its samples."""
         recipe = spec.recipe
         net = NetSpec(recipe.net, task.sample_shape, len(task.classes), recipe.net_options)
-        return cls(task, recipe.build(), net, net.build, recipe, spec.data, spec.result_is_best)
+        build = net.build
+        if spec.data.from_model is not None:
+            build = starting_network(spec.data, net)
+        return cls(task, recipe.build(), net, build, recipe, spec.data, spec.result_is_best)
 
 
 def make_run(
@@ -102,10 +111,26 @@ def make_run(
     match_shares: bool | None = None,
     evaluate_often: bool = False,
     data: DataSpec | None = None,
+    recorded: Recipe | None = None,
 ) -> Run:
-    """The run of a method, given by name or as a value, on a task that has no other recipe."""
+    """The run of a method, given by name or as a value, on a task that has no other recipe.
+
+    ``recorded`` is the recipe of the run that is resumed, if there is one. What is not asked for is as it was then,
+    also if the defaults have changed since.
+    """
+    pretrained = False
+    if isinstance(net_options, Mapping | None):  # the network refuses any other
+        ready = expected_format(net, net_options or {}) is not None
+        net_options = with_defaults(net_options or {}, ready)
+        pretrained = ready or starts_trained(net_options)
     if isinstance(method, str):
-        recipe = with_settings(own_recipe(task, method, dirt_t, config.device, iterations), asked)
+        if recorded is not None and (recorded.method, recorded.dirt_t is not None) == (method, dirt_t):
+            asked = dict(asked) if iterations is None else {**asked, "iterations": iterations}
+            recipe = with_settings(recorded, asked)
+            if recorded.net == OWN_MODULE:  # a function of the user's, which must be given again
+                recipe = replace(recipe, net=own_recipe(task, method, device=config.device).net, net_options={})
+        else:
+            recipe = with_settings(own_recipe(task, method, dirt_t, config.device, iterations, pretrained), asked)
         recipe = replace(recipe, target_labels=target_labels)
         method = recipe.build()
     else:
@@ -113,12 +138,18 @@ def make_run(
         method = method.with_iterations(iterations)
         if target_labels is not None:
             method = with_target_labels(method, target_labels)
-        recipe = Recipe(method.name + AS_A_VALUE, net=recipe.net, target_labels=target_labels)
+        recipe = Recipe(
+            method.name + AS_A_VALUE, net=recipe.net, net_options=recipe.net_options, target_labels=target_labels
+        )
     if match_shares is not None:
         recipe = replace(recipe, match_shares=match_shares)
+    if net is None:
+        net_options = {**recipe.net_options, **(net_options or {})}
     spec, build = network_of(net or recipe.net, task.sample_shape, len(task.classes), net_options)
     if evaluate_often:  # the usual interval would leave a short run with one model to choose from
         config = replace(config, evaluate_every=evaluations_for(method.phases[0].iterations))
+    if task.backbone is not None and config.threads == 0:  # as in recipe_for
+        config = replace(config, threads=1)
     recipe = replace(recipe, net=spec.name, net_options=spec.options, config=config)
     return Run(task, method, spec, build, recipe, data or DataSpec(), result_is_best=True)
 
@@ -146,13 +177,39 @@ def carry_out(
     progress: Progress | None = None,
     budget: float | None = None,
     until: str | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Carry out a run and, with ``folder``, record it there.
 
     With ``resume`` the run in the folder continues from its last checkpoint. The run stops early, with a checkpoint to
     resume from, after ``budget`` seconds, at the end of the phase ``until``, and on Ctrl-C or ``kill``.
+
+    Under torchrun every rank calls this function, and rank 0 alone writes to the folder. After torchrun has started
+    the ranks again, the run in the folder is resumed.
     """
-    config = run.config
+    with joined(run.config.device) as ranks:
+        return _carry_out(run, folder, resume, progress, budget, until, callbacks, ranks)
+
+
+def _carry_out(
+    run: Run,
+    folder: Path | None,
+    resume: bool,
+    progress: Progress | None,
+    budget: float | None,
+    until: str | None,
+    callbacks: Sequence[Callback],
+    ranks: Ranks,
+) -> Result:
+    config, shown_folder = run.config, folder
+    if not ranks.is_first:
+        folder = progress = None
+        callbacks = ()
+    here = launched()
+    if folder is not None and here is not None:
+        resume = resume or (here.restarts > 0 and (folder / RUN).exists())
+    if ranks.watch is not None:
+        ranks.watch.how_to_resume = lambda: _how_to_resume(shown_folder)
     torch_device(config.device)
     if folder is not None:  # everything that may be refused is checked before anything is written
         if config.tensorboard:
@@ -167,8 +224,10 @@ def carry_out(
     # A signal that arrives while the results are written takes effect afterwards.
     with interruptible(), nullcontext() if folder is None else folder_lock(folder):
         started = folder is not None and _start_or_resume(run, folder, resume)
-        task, shares = _with_target_shares(run, progress) if run.recipe.match_shares else (run.task, None)
+        task, shares = with_target_shares(run, progress) if run.recipe.match_shares else (run.task, None)
         try:
+            for each in callbacks:
+                each.on_start(RunSpec(run.data, run.recipe, run.result_is_best).to_dict(), folder)
             outcome = train(
                 task,
                 run.method,
@@ -181,6 +240,8 @@ def carry_out(
                 until,
                 None if folder is None else lambda phase, network: _save_phase(run, folder, phase, network),
                 advise,
+                ranks,
+                lambda record: _follow(callbacks, record),
             )
         except InputError:
             if folder is not None and started and not (folder / LOG).exists():
@@ -190,11 +251,10 @@ def carry_out(
             if folder is not None and message_of_gpu_error(error) is not None and checkpoints(folder / CHECKPOINTS):
                 error.add_note(f"the run in {folder} can be resumed from its last checkpoint (--resume {folder})")
             raise
-        summary = summarise(run, outcome, folder)
-        summary |= {"class_shares": shares and asdict(shares), "warnings": list(warnings_of(run, outcome, shares))}
+        summary = ranks.from_first(lambda: _summary(run, outcome, shares, folder))
         about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
         if run.method.name == LOWER_BOUND and outcome.finished:
-            summary["adabn"] = renormalised(run, outcome.network)
+            summary["adabn"] = ranks.from_first(lambda: renormalised(run, outcome.network))
         if outcome.best is None:
             del about["best"]
         if run.result_is_best and config.keep_best and outcome.best is None and outcome.finished:
@@ -212,7 +272,36 @@ def carry_out(
                 last.save(folder / LAST)
             draw_curves(outcome.records, folder / CURVES, title=f"{run.method.name} on {run.task.name}")
             write_atomically(folder / SUMMARY, json.dumps(summary, indent=1).encode())
+        for each in callbacks:
+            each.on_end(result, summary, folder)
     return Result(result, outcome, summary)
+
+
+def _follow(callbacks: Sequence[Callback], record: dict[str, Any]) -> None:
+    for each in callbacks:
+        if "target" in record:
+            each.on_evaluate(record)
+        else:
+            each.on_log(record)
+
+
+def _how_to_resume(folder: Path | None) -> str:
+    """How a run that was stopped can be resumed, as the end of a sentence."""
+    if folder is None or not (folder / RUN).exists():  # the folder may be on another machine
+        return ""
+    saved = checkpoints(folder / CHECKPOINTS)
+    if not saved:
+        return f", and {folder} has no checkpoint yet: start the run again with --resume {folder}"
+    step = int(saved[0].name.removeprefix(PREFIX))
+    return f": resume it from its checkpoint of iteration {step} with --resume {folder}"
+
+
+def _summary(run: Run, outcome: Outcome, shares: ClassShares | None, folder: Path | None) -> dict[str, Any]:
+    summary = summarise(run, outcome, folder)
+    return summary | {
+        "class_shares": shares and asdict(shares),
+        "warnings": list(warnings_of(run, outcome, shares)),
+    }
 
 
 def _start_or_resume(run: Run, folder: Path, resume: bool) -> bool:
@@ -247,12 +336,13 @@ def _save_phase(run: Run, folder: Path, phase: str, network: Staged) -> None:
 
 def _model(run: Run, network: Staged, about: dict[str, Any]) -> Model:
     task = run.task
-    return Model(network, run.net, task.preprocess, task.classes, about, task.source.features)
+    backbone = task.backbone if isinstance(task.backbone, Backbone) else None
+    return Model(network, run.net, task.preprocess, task.classes, about, task.source.features, backbone)
 
 
 def renormalised(run: Run, network: Staged) -> dict[str, Any] | None:
     """What AdaBN alone makes of a trained network: the accuracy and the validators; None without batch norm."""
-    task = run.task.to(next(network.parameters()).device)
+    task, _ = place(run.task, next(network.parameters()).device, run.config.memory)
     other = adabn(network, subsample(task.target, ADABN_SAMPLES), task.preprocess)
     if other is None:
         return None
@@ -262,7 +352,7 @@ def renormalised(run: Run, network: Staged) -> dict[str, Any] | None:
     return {"target_accuracy": target.accuracy, "validators": scores["validators"], "alarm": scores["alarm"]}
 
 
-def _with_target_shares(run: Run, progress: Progress | None) -> tuple[Task, ClassShares | None]:
+def with_target_shares(run: Run, progress: Progress | None = None) -> tuple[Task, ClassShares | None]:
     """The task with its source drawn in the estimated class shares of the target, and these shares.
 
     If they are not very different from those of the source, the task stays as it is, and the shares are None.
@@ -310,6 +400,8 @@ def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]
         "target_accuracy": last and last["target"]["accuracy"],
         "source_accuracy": last and last["source"] and last["source"]["accuracy"],
         "phases": {name: ended["accuracy"] for name, ended in state.phases.items()},
+        "choose_on": None if run.task.target_choice is None else len(run.task.target_choice),
+        "choice_phases": {name: ended["choice"] for name, ended in state.phases.items() if "choice" in ended},
         "collapsed_phases": [name for name, ended in state.phases.items() if ended.get("collapsed")],
         "best": state.best,
         "seconds": round(state.seconds, 1),

@@ -1,4 +1,4 @@
-"""The random numbers of a training step, except dropout and noise: a pure function of (seed, step, name).
+"""The random numbers of a training step, except dropout and noise: a pure function of (seed, step, rank, name).
 
 No generator carries state from one draw to the next. A draw hashes its name, the run's seed and the step counter into
 the start of a SplitMix64 sequence, in integer arithmetic on the device. So a resumed run draws the same numbers as an
@@ -8,6 +8,7 @@ draws new numbers at each replay, because it reads the step from a tensor.
 Tests pass in recorded values with :class:`RecordedDraws`.
 """
 
+import copy
 import hashlib
 from collections.abc import Callable
 
@@ -29,13 +30,25 @@ def key(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "little")
 
 
-class SeededDraws:
-    """The draws of a run. ``step`` () int64 is the run's step counter, which the training step advances."""
+def on_rank(rank: int, name: str) -> str:
+    """The name of a draw on one of several ranks. Rank 0 draws the same numbers as a run without others."""
+    return f"rank {rank}/{name}" if rank else name
 
-    def __init__(self, seed: int, step: Tensor) -> None:
+
+class SeededDraws:
+    """The draws of a rank. ``step`` () int64 is the run's step counter, which the training step advances."""
+
+    def __init__(self, seed: int, step: Tensor, rank: int = 0) -> None:
         self.seed = seed
         self.step = step
+        self.rank = rank
         self.tables: dict[object, Tensor] = {}
+
+    def at(self, step: Tensor) -> "SeededDraws":
+        """The draws of the same run by another step counter, on the device of that counter."""
+        other = copy.copy(self)
+        other.step, other.tables = step, {}
+        return other
 
     def table(self, make: Callable[..., Tensor], *which: object) -> Tensor:
         """A constant tensor, made once on the device of the step.
@@ -48,7 +61,7 @@ class SeededDraws:
 
     def bits(self, name: str, n: int, frozen: bool = False) -> Tensor:
         """``n`` random words of 64 bits: (n,) int64."""
-        hashed = self.table(key_on, self.seed, name)
+        hashed = self.table(key_on, self.seed, on_rank(self.rank, name))
         if self.step.is_cuda and have_triton() and can_launch(self.step.device, n):
             bits: Tensor = torch.ops.vmt.random_bits(self.step, hashed, n, frozen)
             return bits
@@ -126,12 +139,12 @@ class RecordedDraws:
         return self.values(name)
 
 
-def seed_layers(seed: int, step: int, device: torch.device) -> None:
+def seed_layers(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
     """Seed torch's generator for a step. Dropout and noise draw from it, because that is fast inside fused kernels.
 
     On CUDA this is the generator of the current device; the engine makes the device of the run the current one.
     """
-    seed_generators(key(seed, f"layers/{step}") >> 1, device)
+    seed_generators(key(seed, on_rank(rank, f"layers/{step}")) >> 1, device)
 
 
 def seed_generators(value: int, device: torch.device) -> None:

@@ -13,18 +13,21 @@ import torch
 from torch import Tensor, nn
 
 from vmt.data.domains import Domain
+from vmt.data.stored import StoredSamples
 from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.kernels.convolution import bf16_weights
 from vmt.losses import at_least_float32, slope
-from vmt.methods.nodes import SLOPE, Batch, Draws, Node, Start, Tap, View
+from vmt.methods.nodes import SLOPE, Batch, Draws, Node, Reversed, Start, Tap, View, below
 from vmt.methods.nouns import Method, Number, Phase, Schedule, Update
 from vmt.nets.adapter import xi_for
 from vmt.nets.networks import Staged
-from vmt.nets.norm import passes
+from vmt.nets.norm import RUNNING_STATISTICS, passes
+from vmt.ranks.group import ALONE, Ranks
 from vmt.step.draws import SeededDraws
-from vmt.step.plan import Pass, plan
-from vmt.step.state import State, norm_of
+from vmt.step.feed import Feed
+from vmt.step.plan import Pass, name_of_indices, plan, prefix_of
+from vmt.step.state import Gradients, State, clipped, norm_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,12 @@ class StepContext:
     """The current value () of each schedule. The engine sets it before each step."""
     bfloat16: bool = False
     """Run the networks in bfloat16; statistics, logits, losses and optimiser state stay in float32."""
+    ranks: Ranks = ALONE
+    """The processes that train the same networks, each on batches of its own."""
+    limits: tuple[float, float] | None = None
+    """The smallest and the largest value that stored pictures can have, for their augmentation; None for vectors."""
+    feed: Feed | None = None
+    """Brings the batches of streams whose samples are not on the device. The engine loads it before each step."""
 
     def number(self, number: Number) -> float | Tensor:
         """The current value of a constant or of a schedule."""
@@ -50,7 +59,7 @@ class StepContext:
 
 
 def make_context(
-    task: Task, method: Method, state: State, *, seed: int, batch_size: int, bfloat16: bool
+    task: Task, method: Method, state: State, *, seed: int, batch_size: int, bfloat16: bool, ranks: Ranks = ALONE
 ) -> StepContext:
     """The context of a run. It holds target labels only if the method trains on them, as the upper bound does."""
     target = task.target
@@ -63,18 +72,28 @@ def make_context(
         if task.target_labelled is None:
             raise InputError(f"method {method.name!r} trains on target labels, but no label of {target.name} is known.")
         streams["labelled target"] = task.target_labelled
-    device = task.source.x.device
+    device = state.step.device
+    sizes = {name: min(batch_size, len(domain)) for name, domain in streams.items()}
+    draws = SeededDraws(seed, state.step, ranks.rank)
+    fed = {name: domain for name, domain in streams.items() if is_streamed(domain, device)}
+    few = task.preprocess(target.x[:8].to(device))
     return StepContext(
         streams=streams,
         preprocess=task.preprocess,
-        batch_size={name: min(batch_size, len(domain)) for name, domain in streams.items()},
-        draws=SeededDraws(seed, state.step),
-        xi={
-            role: xi_for(state.roles[role], task.preprocess(target.x[:8])) for role in roles_with_open_xi(method, state)
-        },
+        batch_size=sizes,
+        draws=draws,
+        xi={role: xi_for(state.roles[role], few) for role in roles_with_open_xi(method, state)},
         scalars={schedule: torch.zeros((), dtype=torch.float32, device=device) for schedule in schedules_of(method)},
+        limits=(task.preprocess.values.low, task.preprocess.values.high) if task.source.is_images else None,
+        feed=Feed(fed, sizes, draws, device) if fed else None,
         bfloat16=bfloat16,
+        ranks=ranks,
     )
+
+
+def is_streamed(domain: Domain, device: torch.device) -> bool:
+    """Whether the samples of a domain are brought to the device batch by batch."""
+    return isinstance(domain.x, StoredSamples) or domain.x.device != device
 
 
 def roles_with_open_xi(method: Method, state: State) -> set[str]:
@@ -85,8 +104,12 @@ def roles_with_open_xi(method: Method, state: State) -> set[str]:
 
 
 def schedules_of(method: Method) -> set[Schedule]:
-    """Every learning rate and weight of a method that is a schedule."""
-    numbers = [n for update in method.updates() for n in (update.optimiser.lr, *(t.weight for t in update.terms))]
+    """Every learning rate and weight of a method that is a schedule, and every weight of a reversed gradient."""
+    numbers: list[Number] = [
+        n for update in method.updates() for n in (update.optimiser.lr, *(t.weight for t in update.terms))
+    ]
+    nodes = (node for update in method.updates() for term in update.terms for node in term.reads)
+    numbers += [each.weight for node in nodes for each in below(node) if isinstance(each, Reversed)]
     return {n for n in numbers if callable(n)}
 
 
@@ -116,7 +139,12 @@ def apply(update: Update, planned: tuple[Pass, ...], state: State, context: Step
         for each in planned:
             values.run(each)
         total, metrics = objective(update, values, context)
-        gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+        gradients: Gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+    gradients = mean_over_ranks_(gradients, running_statistics(planned, state), context.ranks)
+    norm = None
+    if update.optimiser.clip_norm is not None and any(g is not None for g in gradients):
+        norm = norm_of([g for g in gradients if g is not None])
+        gradients = clipped(gradients, norm, update.optimiser.clip_norm)
     lr = context.number(update.optimiser.lr)
     remaining = iter(gradients)
     for role in update.optimises:
@@ -127,12 +155,37 @@ def apply(update: Update, planned: tuple[Pass, ...], state: State, context: Step
                 f"no term of the update {update.name!r} depends on the weights of the role {role!r}, which it "
                 "optimises: add such a term, or take the role out of optimises."
             )
-        state.optimisers[f"{update.name}/{role}"].step_(own, own_gradients, update.optimiser, lr)
+        rates = state.rates(role, update.optimiser)
+        state.optimisers[f"{update.name}/{role}"].step_(own, own_gradients, update.optimiser, lr, rates)
     for average in update.averages:
         live = [p.detach() for p in state.roles[average.of].parameters()]
         torch._foreach_lerp_(list(state.roles[average.into].parameters()), live, 1 - average.decay)
-    metrics[f"{update.name}/gradient norm"] = norm_of([g for g in gradients if g is not None])
+    # Before clipping, because the size of the gradients that the terms have is of interest.
+    metrics[f"{update.name}/gradient norm"] = norm_of([g for g in gradients if g is not None]) if norm is None else norm
     return metrics
+
+
+def running_statistics(planned: tuple[Pass, ...], state: State) -> list[Tensor]:
+    """The running statistics that the passes of an update have changed, each once."""
+    changed = [each.role for each in planned if each.training and any(view.statistics for view in each.views)]
+    buffers = [named for role in dict.fromkeys(changed) for named in state.roles[role].named_buffers()]
+    return list({id(buffer): buffer for name, buffer in buffers if name.endswith(RUNNING_STATISTICS)}.values())
+
+
+@torch.no_grad()
+def mean_over_ranks_(gradients: Gradients, statistics: list[Tensor], ranks: Ranks) -> Gradients:
+    """The mean gradients of all ranks, with one all-reduce. Running statistics are averaged with it, in place.
+
+    So the state is the same on all ranks after each update, and the checkpoint of one rank serves all.
+    """
+    if not ranks.has_group:
+        return gradients
+    own = [gradient for gradient in gradients if gradient is not None]
+    means = ranks.mean([*own, *statistics])
+    if statistics:
+        torch._foreach_copy_(statistics, means[len(own) :])
+    remaining = iter(means)
+    return tuple(None if gradient is None else next(remaining) for gradient in gradients)
 
 
 def objective(update: Update, values: "NodeValues", context: StepContext) -> tuple[Tensor, Metrics]:
@@ -171,10 +224,9 @@ class NodeValues:
     """
 
     def __init__(self, update: Update, state: State, context: StepContext, repeat: int) -> None:
-        self.update, self.state, self.context = update, state, context
+        self.update, self.state, self.context, self.repeat = update, state, context, repeat
         self.draws = context.draws
-        self.prefix = update.name + (f"#{repeat}" if repeat else "")
-        self.batch_prefix = update.batch or self.prefix
+        self.prefix = prefix_of(update, repeat)
         self.known: dict[Node, Tensor] = {}
         self.rows: dict[Batch, Tensor] = {}  # the indices of each batch in its stream, (N,) int64
 
@@ -232,15 +284,28 @@ class NodeValues:
     def indices(self, batch: Batch) -> Tensor:
         """The rows of a batch in its stream: (N,) int64."""
         if batch not in self.rows:
-            name = f"{self.batch_prefix}/{batch.name}/indices"
+            name = name_of_indices(self.update, self.repeat, batch)
             population = len(self.stream(batch))
             self.rows[batch] = self.draws.choice(name, population, self.context.batch_size[batch.stream])
         return self.rows[batch]
 
     def images(self, batch: Batch) -> Tensor:
         """The preprocessed samples of a batch: (N, …)."""
-        x = self.stream(batch).x[self.indices(batch)]
-        return self.context.preprocess(x)
+        feed = self.context.feed
+        if feed is not None and feed.feeds(batch.stream):
+            x = feed.batch(name_of_indices(self.update, self.repeat, batch))
+        else:
+            x = self.stream(batch).x[self.indices(batch)]
+        return self.context.preprocess(x if batch.augment is None else self.augmented(batch, x))
+
+    def augmented(self, batch: Batch, x: Tensor) -> Tensor:
+        """Stored pictures of a batch, augmented, in the values in which they are stored: (N, C, H, W)."""
+        assert batch.augment is not None
+        if self.context.limits is None:
+            raise InputError("only pictures can be augmented, not vectors: leave out the augmentation.")
+        low, high = self.context.limits
+        unit = (x.to(torch.float32) - low) / (high - low)
+        return batch.augment(unit, self.draws, self.name(f"{batch.name}/augment")) * (high - low) + low
 
     def labels(self, batch: Batch) -> Tensor:
         """The labels of a batch: (N,) int64."""
@@ -255,6 +320,10 @@ class NodeValues:
     def xi(self, role: str) -> float:
         """The length ξ of VAT's first step for a role."""
         return self.context.xi[role]
+
+    def number(self, number: Number) -> float | Tensor:
+        """The current value of a constant or of a schedule."""
+        return self.context.number(number)
 
 
 @contextmanager

@@ -124,3 +124,13 @@ def reads_stream(update: Update, stream: str) -> bool:
 def trains_on(phase: Phase, stream: str) -> bool:
     """Whether any update of a phase reads samples of a stream."""
     return any(reads_stream(update, stream) for update in phase.updates)
+
+
+def name_of_indices(update: Update, repeat: int, batch: Batch) -> str:
+    """The name of the draw that chooses the samples of a batch."""
+    return f"{update.batch or prefix_of(update, repeat)}/{batch.name}/indices"
+
+
+def prefix_of(update: Update, repeat: int) -> str:
+    """What the names of the other draws of an update begin with."""
+    return update.name + (f"#{repeat}" if repeat else "")

@@ -39,6 +39,8 @@ class LoopState:
     """The iteration of each evaluation, and the seconds until then."""
     best: dict[str, Any] | None = None
     """The best evaluation by ``Config.keep_best``."""
+    ranks: int = 1
+    """The number of processes that train the networks together."""
 
 
 CHECKPOINTS = "checkpoints"

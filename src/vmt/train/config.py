@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from vmt.engine import ENGINES
-from vmt.errors import InputError, whole
+from vmt.errors import InputError, bytes_in, whole
 from vmt.validators.registry import check_name
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -27,6 +27,9 @@ class Config:
 
     threads: int = 0
     """CPU threads. 0 means one for small samples, where one is fastest, and otherwise torch's default."""
+
+    memory: str = "auto"
+    """Memory for samples: auto, or a size such as 2GiB. Samples that take more are streamed from the disk or host."""
 
     engine: str = "auto"
     """How the step is run: auto, eager, compiled or captured. All engines compute the same."""
@@ -75,5 +78,7 @@ class Config:
                 )
         if self.precision not in PRECISIONS:
             raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, but got {self.precision!r}.")
+        if self.memory != "auto":
+            bytes_in(self.memory, "memory")
         if self.engine not in ENGINES:
             raise InputError(f"engine must be one of {', '.join(ENGINES)}, but got {self.engine!r}.")

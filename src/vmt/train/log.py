@@ -5,7 +5,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -34,7 +34,10 @@ RECORD_TYPES: dict[str, Any] = {
 class Log:
     """Remembers records and appends them to ``folder/log.jsonl``, if there is a folder."""
 
-    def __init__(self, folder: Path | None, tensorboard: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None, tensorboard: bool = False, on_record: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
+        self.on_record = on_record
         self.path = None if folder is None else folder / LOG
         self.tensorboard = TensorBoard(folder) if tensorboard and folder is not None else None
         self.records: list[dict[str, Any]] = []
@@ -56,6 +59,8 @@ class Log:
                 file.write(json.dumps(record) + "\n")
         if self.tensorboard is not None:
             self.tensorboard.write(record)
+        if self.on_record is not None:
+            self.on_record(record)
 
     def flush(self) -> None:
         """Flush the log to the disk, so that after a power failure no checkpoint is ahead of the log."""

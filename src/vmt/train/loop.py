@@ -18,16 +18,26 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import torch
 
 from vmt.data.domains import Domain
+from vmt.data.stored import StoredSamples
 from vmt.data.task import Task
-from vmt.device import chosen_precision, cpu_threads, default_torch_settings, single_precision, torch_device
+from vmt.device import (
+    chosen_precision,
+    cpu_threads,
+    default_torch_settings,
+    memory_for_samples,
+    single_precision,
+    torch_device,
+)
 from vmt.engine.engine import make_engine
-from vmt.errors import InputError
+from vmt.errors import InputError, counted, size_of
 from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.finite import fault_in_predictions, fault_in_weights
 from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
 from vmt.methods.nouns import CopyRole, Method, Phase
 from vmt.nets.networks import Staged
 from vmt.progress import Progress, duration
+from vmt.ranks.group import ALONE, Ranks
+from vmt.ranks.launch import launched
 from vmt.step.iteration import make_context
 from vmt.step.state import State, build_state, predictor_of
 from vmt.train.checkpoint import CHECKPOINTS, LoopState, load_latest, save_checkpoint
@@ -36,6 +46,8 @@ from vmt.train.config import Config
 from vmt.train.estimate import Estimate, forward_passes
 from vmt.train.log import Log, plain
 
+# Within this many seconds, two signals of torchrun and the terminal are one Ctrl-C.
+SAME_CTRL_C = 2.0
 # The loop checks the clock and Ctrl-C about this often, in seconds.
 CHUNK = 0.5
 # Shorter runs, in seconds, do not announce how long they take.
@@ -102,17 +114,20 @@ def train(
     until: str | None = None,
     phase_ended: Callable[[str, Staged], None] | None = None,
     time_announced: Callable[[float], None] | None = None,
+    ranks: Ranks = ALONE,
+    on_record: Callable[[dict[str, Any]], None] | None = None,
 ) -> Outcome:
     """Train a method on a task. With ``out``, the log and checkpoints go to that folder.
 
     With ``resume``, training continues from the last checkpoint there. After ``budget`` seconds, and at the end of the
     phase ``until``, the run stops as if it had been interrupted, with a checkpoint to resume from. ``phase_ended`` is
     called with the name of each phase that ends and with the network at that time, and ``time_announced`` with the
-    seconds that the run is expected to take, once they can be estimated.
+    seconds that the run is expected to take, once they can be estimated. Each of several ``ranks`` calls this function;
+    only rank 0 has a folder. ``on_record`` is called with each new record of the log.
     """
     deadline = math.inf if budget is None else time.monotonic() + budget
     progress = progress or Progress(show=False)
-    training = Training(task, method, network, config, out, progress, phase_ended)
+    training = Training(task, method, network, config, out, progress, phase_ended, ranks, on_record)
     training.start(resume, until)
     if training.has_given_up:  # before it was resumed
         return training.outcome()
@@ -122,6 +137,7 @@ def train(
             while training.done < training.end:
                 count = training.advance()
                 stop = training.has_given_up or interrupted() or time.monotonic() > deadline
+                stop, training.steps_per_chunk = ranks.agree(stop, training.steps_per_chunk)
                 stop = stop and not training.is_finished
                 if stop or training.is_due(config.checkpoint_every):
                     training.save()
@@ -147,23 +163,27 @@ class Training:
         out: Path | None,
         progress: Progress,
         phase_ended: Callable[[str, Staged], None] | None,
+        ranks: Ranks = ALONE,
+        on_record: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.method, self.config, self.out = method, config, out
+        self.method, self.config, self.out, self.ranks = method, config, out, ranks
         self.progress, self.phase_ended = progress, phase_ended
         self.device = torch_device(config.device)
-        self.task = task = task.to(self.device)
+        self.task, self.where = place(task, self.device, config.memory)
+        task = self.task
         with single_precision():  # only here, because other threads share the default type
             self.state = build_state(method, network, task.sample_shape, config.seed, self.device)
         bfloat16, self.why_precision = chosen_precision(config.precision, self.device, task.source.is_images)
         context = make_context(
-            task, method, self.state, seed=config.seed, batch_size=config.batch_size, bfloat16=bfloat16
+            task, method, self.state, seed=config.seed, batch_size=config.batch_size, bfloat16=bfloat16, ranks=ranks
         )
         self.engine = make_engine(config.engine, self.state, context, config.seed, method.iterations, progress.say)
-        self.log = Log(out, config.tensorboard)
+        self.log = Log(out, config.tensorboard, on_record)
         self.loop_state = LoopState()
         self.best = BestModel(config.keep_best)
         self.target = target_to_evaluate(task, config)
         self.source = task.source_test and subsample(task.source_test, config.evaluate_samples)
+        self.choice = task.target_choice
         self.probe = make_probe(task, config.validate_samples)
         domains = {"target": task.target, "source": task.source}
         self.checked_samples = {name: subsample(domain, CHECKED_SAMPLES).x for name, domain in domains.items()}
@@ -176,6 +196,7 @@ class Training:
         self.saved: int | None = None
         self.steps_per_chunk = 1
         self.is_time_announced = False
+        self.saves = out is not None
 
     @property
     def predictor(self) -> Staged:
@@ -204,21 +225,36 @@ class Training:
                     "lower learning rate."
                 )
             self.saved = int(self.state.step)
+        self.log.rewind(int(self.state.step))
+        self.take_from_first_rank()
         self.done = int(self.state.step)
-        self.log.rewind(self.done)
         if 0 < self.done < self.method.iterations:
             spent = f"the iterations so far took {duration(self.loop_state.seconds)}"
             self.progress.say(f"Resuming at iteration {self.done:,} of {self.method.iterations:,}; {spent}.")
-        self.progress.say(f"{self.engine.why} Precision {self.why_precision}")
+            if self.loop_state.ranks != self.ranks.count:
+                self.progress.say(
+                    f"The iterations so far ran on {counted(self.loop_state.ranks, 'rank')}, and the others run on "
+                    f"{self.ranks.count}, so the result differs from that of an unbroken run."
+                )
+        self.loop_state.ranks = self.ranks.count
+        self.progress.say(f"{self.engine.why} Precision {self.why_precision} {self.where}")
         for message in never_refreshed(self.method):
             self.progress.say(message)
+
+    def take_from_first_rank(self) -> None:
+        """Start with the networks, the loop state and the records of rank 0, which alone reads the run's folder."""
+        self.ranks.copy_first_(self.state.tensors().values())
+        self.loop_state, self.best.weights, sums, self.log.records, self.saves = self.ranks.from_first(
+            lambda: (self.loop_state, self.best.weights, self.engine.carried, self.log.records, self.out is not None)
+        )
+        self.engine.carry(sums)
 
     def make_estimate(self, until: str | None) -> Estimate:
         """The estimate of the time that the phases take, up to the phase ``until``."""
         names = [phase.name for phase in self.method.phases]
         phases = self.method.phases[: names.index(until) + 1] if until in names else self.method.phases
         taps = {name: module.taps for name, module in self.state.roles.items()}
-        evaluated = len(self.target) + len(self.source or ())
+        evaluated = len(self.target) + len(self.source or ()) + len(self.choice or ())
         if self.probe is not None:
             evaluated += self.probe.samples
         costs = [forward_passes(phase, taps) for phase in phases]
@@ -254,7 +290,7 @@ class Training:
         self.engine.run(self.phase, first, count, global_step=self.done)
         self.done = stop
         if waited := self.is_due(config.log_every, config.evaluate_every, config.checkpoint_every):
-            metrics = plain(self.engine.metrics())  # the host waits for the device here
+            metrics = plain(self.ranks.mean_metrics(self.engine.metrics()))  # the host waits for the device here
             self.check_metrics(metrics)
             self.log.write({"step": self.done, "phase": self.phase.name, **metrics})
         elif self.device.type == "cuda" and not self.is_time_announced:
@@ -286,8 +322,10 @@ class Training:
         """Refuse to keep or save networks with weights or predictions that are infinite or not a number."""
         if self.checked == self.done:
             return
-        fault = fault_in_weights(self.state.roles)
-        if fault := fault or fault_in_predictions(self.predictor, self.checked_samples, self.task.preprocess):
+        network, samples, preprocess = self.predictor, self.checked_samples, self.task.preprocess
+        if fault := self.ranks.from_first(
+            lambda: fault_in_weights(self.state.roles) or fault_in_predictions(network, samples, preprocess)
+        ):
             self.refuse(fault)
         self.checked = self.done
 
@@ -302,9 +340,10 @@ class Training:
         """Evaluate the network that predicts, log the results, and watch for collapse."""
         started = time.perf_counter()
         self.check_networks()
-        network, preprocess = self.predictor, self.task.preprocess
-        target = evaluate(network, self.target, preprocess)
-        source = evaluate(network, self.source, preprocess) if self.source is not None else None
+        network, preprocess, ranks = self.predictor, self.task.preprocess, self.ranks
+        target = evaluate(network, self.target, preprocess, ranks)
+        source = evaluate(network, self.source, preprocess, ranks) if self.source is not None else None
+        target, source = ranks.from_first(lambda: (target, source))
         for name, evaluation in (("target", target), ("source", source)):
             if evaluation is not None and not math.isfinite(evaluation.entropy):  # more samples than were checked above
                 self.refuse(f"predictions for the {name} are infinite or not a number")
@@ -314,12 +353,17 @@ class Training:
             "target": target.measured(),
             "source": source and source.measured(),
         }
+        choice = None if self.choice is None else evaluate(network, self.choice, preprocess)
+        if choice is not None:
+            record["choice"] = choice.measured()
         if self.probe is not None:
-            record |= self.probe.validate(network, student_of(self.method, self.state), self.config.keep_best)
+            record |= self.probe.validate(network, student_of(self.method, self.state), self.config.keep_best, ranks)
             self.loop_state.best = self.best.consider(record, network, self.loop_state.best, self.log.records)
         self.log.write(record)
         if message := self.watch.observe(self.loop_state, self.phase, self.begin, self.done, target, source):
             self.progress.say(message)
+        if self.done == self.end and choice is not None:
+            self.loop_state.phases[self.phase.name]["choice"] = choice.accuracy
         self.estimate.evaluation = time.perf_counter() - started
         self.progress.show_accuracy(target.accuracy, None if source is None else source.accuracy)
 
@@ -340,15 +384,18 @@ class Training:
             time_announced(seconds)
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, on rank 0."""
+        if not self.saves:
+            return
+        started = time.perf_counter()
+        self.check_networks()
+        sums = self.engine.tensors()
         if self.out is not None:
-            started = time.perf_counter()
-            self.check_networks()
             self.log.flush()
-            tensors = {**self.state.tensors(), **self.best.tensors(), **self.engine.tensors()}
+            tensors = {**self.state.tensors(), **self.best.tensors(), **sums}
             save_checkpoint(self.out / CHECKPOINTS, tensors, asdict(self.loop_state), self.done)
-            self.saved = self.done
-            self.estimate.saving = time.perf_counter() - started
+        self.saved = self.done
+        self.estimate.saving = time.perf_counter() - started
 
     def outcome(self) -> Outcome:
         return Outcome(
@@ -360,6 +407,21 @@ class Training:
             best=self.best.model(self.predictor),
             given_up=self.has_given_up and not self.is_finished,
         )
+
+
+def place(task: Task, device: torch.device, memory: str) -> tuple[Task, str]:
+    """The task with its samples on the device if they fit, and otherwise with its labels alone; and what was done."""
+    stored = any(isinstance(part.x, StoredSamples) for part in vars(task).values() if isinstance(part, Domain))
+    limit = memory_for_samples(memory, device)
+    fits = not stored if device.type == "cpu" else task.bytes <= limit  # on a CPU, they are where they were read to
+    size = size_of(task.bytes)
+    if fits:
+        return task.to(device), f"The samples ({size}) are in memory."
+    origin = "disk" if stored else "memory of the host"
+    room = "what they may take of the memory that is free" if memory == "auto" else f"--memory {memory}"
+    return task.to(
+        device, labels_only=True
+    ), f"The samples ({size}) are streamed from the {origin}: they exceed {room}."
 
 
 def target_to_evaluate(task: Task, config: Config) -> Domain:
@@ -408,14 +470,20 @@ STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SI
 
 
 class StopRequest:
-    """A signal handler that remembers a request to stop. A second Ctrl-C stops immediately."""
+    """A signal handler that remembers a request to stop. A second Ctrl-C stops immediately.
+
+    Under torchrun one Ctrl-C arrives twice: from the terminal and from torchrun.
+    """
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
+        self.ignored_until = 0.0
 
     def __call__(self, number: int, frame: object) -> None:
-        if self.numbers and number == signal.SIGINT:
+        if self.numbers and number == signal.SIGINT and time.monotonic() > self.ignored_until:
             raise KeyboardInterrupt
+        if not self.numbers and launched() is not None:
+            self.ignored_until = time.monotonic() + SAME_CTRL_C
         self.numbers.append(number)
 
 

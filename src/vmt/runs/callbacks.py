@@ -1,0 +1,34 @@
+"""What follows a run from outside: trackers, notebooks, your own code."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vmt.model import Model
+
+
+class Callback:
+    """Follows a run. Derive from this class, and define the methods that you need.
+
+    A run calls them in its own process and waits until they return; an exception ends the run. Under torchrun only
+    rank 0 calls them.
+
+    >>> class Accuracies(Callback):
+    ...     def on_evaluate(self, record):
+    ...         print(record["step"], record["target"]["accuracy"])
+    """
+
+    def on_start(self, record: Mapping[str, Any], folder: Path | None) -> None:
+        """The run starts or is resumed. ``record`` has its data and its recipe, as run.json does."""
+
+    def on_log(self, record: Mapping[str, Any]) -> None:
+        """Losses are logged: ``step``, ``phase``, and the mean of every loss since the record before."""
+
+    def on_evaluate(self, record: Mapping[str, Any]) -> None:
+        """The model is evaluated: ``step``, ``phase``, ``target``, ``source``, ``validators`` and ``alarm``."""
+
+    def on_end(self, model: Model, summary: Mapping[str, Any], folder: Path | None) -> None:
+        """The run has ended and its files are written.
+
+        ``summary`` is what summary.json has; its ``finished`` is False if the run was interrupted.
+        """

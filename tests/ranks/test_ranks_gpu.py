@@ -1,0 +1,89 @@
+"""Ranks on CUDA devices; two processes share one if there is only one.
+
+python -m pytest -m gpu tests/ranks
+"""
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.own_data import write_blobs
+from tests.ranks.started import ended, start, train
+from tests.ranks.test_group import METHOD, network, small_task
+from tests.ranks.test_runs_on_ranks import FLAGS, data, printed, records, wait_for_checkpoint, weights
+from vmt.engine.bench import workload
+from vmt.engine.engine import Engine, captured_graph
+from vmt.ranks.group import ALONE, Ranks, joined
+from vmt.train.config import Config
+from vmt.train.loop import train as train_method
+
+pytestmark = pytest.mark.gpu
+STEPS = 5
+
+
+def replayed(ranks: Ranks, compile: bool) -> dict[str, Tensor]:
+    """The state after some steps as one CUDA graph."""
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = True, False
+    work = workload((16, 16, 16), False, torch.device("cuda"), 16, samples=2_000, side=16)
+    context = replace(work.context, ranks=ranks)
+    run = Engine("", "", captured_graph("", print, compile), work.state, context, work.seed)
+    run.run(work.method.phases[0], 0, STEPS, 0)
+    assert run.name == f"captured ({'compiled' if compile else 'eager'})", run.why
+    return {name: tensor.cpu() for name, tensor in {**work.state.tensors(), **run.metrics()}.items()}
+
+
+def captured_with_and_without_a_group(compile: bool) -> None:
+    with joined("cuda") as ranks:
+        assert ranks.is_captured, "the group is not NCCL's"
+        alone, grouped = replayed(ALONE, compile), replayed(ranks, compile)
+    for name, tensor in alone.items():
+        if compile:  # the compiler fuses other operations where the exchange stands between them
+            tolerance = 1e-3 if "gradient norm" in name else 2e-4
+            assert torch.allclose(tensor.double(), grouped[name].double(), rtol=tolerance, atol=tolerance), name
+        else:
+            assert torch.equal(tensor, grouped[name]), name
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_nccl_captured_with_one_rank_equals_no_group(compile: bool, tmp_path: Path) -> None:
+    processes = start(captured_with_and_without_a_group, compile, count=1, log=tmp_path)
+    assert ended(processes, seconds=300) == [0], printed(tmp_path, 0)
+
+
+def weights_on_a_gpu(folder: Path) -> None:
+    config = Config(batch_size=6, device="cuda", validate_samples=0, precision="float32")
+    with joined("cuda") as ranks:
+        outcome = train_method(small_task(), METHOD, network, config, ranks=ranks)
+        torch.save(
+            {name: tensor.cpu() for name, tensor in outcome.network.state_dict().items()}, folder / str(ranks.rank)
+        )
+
+
+def test_two_processes_on_gpus_have_the_same_weights(tmp_path: Path) -> None:
+    assert ended(start(weights_on_a_gpu, tmp_path, log=tmp_path), 120) == [0, 0], printed(tmp_path, 0)
+    first, second = (torch.load(tmp_path / str(rank)) for rank in (0, 1))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_killed_process_ends_the_other_and_the_resumed_run_is_the_same(tmp_path: Path) -> None:
+    write_blobs(tmp_path)
+    unbroken, run = tmp_path / "unbroken", tmp_path / "run"
+    cuda = ["--device", "cuda", "--engine", "eager"]
+    assert ended(start(train, *data(tmp_path), "--out", unbroken, *FLAGS, *cuda, log=tmp_path), 120) == [0, 0]
+    processes = start(train, *data(tmp_path), "--out", run, *FLAGS, *cuda, log=tmp_path)
+    wait_for_checkpoint(run, 20)
+    assert processes[1].pid is not None
+    os.kill(processes[1].pid, signal.SIGKILL)
+    started = time.monotonic()
+    assert ended(processes, seconds=30) == [1, -signal.SIGKILL]
+    print(f"the other rank ended after {time.monotonic() - started:.1f} s")
+    assert "rank 1 of 2" in printed(tmp_path, 0)
+    assert ended(start(train, "--resume", run, log=tmp_path), 120) == [0, 0]
+    assert weights(run) == weights(unbroken)
+    assert records(run) == records(unbroken)
