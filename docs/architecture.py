@@ -24,14 +24,16 @@ LEFT_OUT = ("errors", "_imports", "__init__", "__main__")
 # Where each room is drawn: a row for each step of the data, and a place in the row.
 ROWS: tuple[dict[str, float], ...] = (
     {"disk": 0, "device": 1, "notebook": 2, "kernels": 3, "losses": 4},
-    {"progress": 2},
-    {"data": 1, "nets": 3.5},
+    {"cache": 0, "progress": 2},
+    {"data": 1, "ranks": 2.25},
+    {"nets": 3.5},
     {"methods": 3},
     {"step": 1.75, "validators": 3.25},
     {"engine": 1, "evaluate": 2.5},
     {"figures": 0, "train": 1.5, "model": 2.75},
     {"runs": 1.5},
     {"api": 0, "estimator": 1, "report": 2, "paper": 3, "export": 4},
+    {"trackers": 2},
     {"cli": 3},
 )
 WIDTH, HEIGHT = 1.45, 0.52

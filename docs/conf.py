@@ -29,6 +29,7 @@ nitpick_ignore_regex = [
     ("myst", r"(\.\./)+[\w/-]+"),
     # Parts of the package that signatures and docstrings mention, but that are not in the reference.
     ("py:.*", r"vmt\.(step|nets\.factory|data\.readers|data\.synthetic)\..*|vmt\.evaluate\.adabn\.Net"),
+    ("py:.*", r"(vmt\.data\.files\.features\.)?Extractor"),
 ]
 
 # The notebook is stored with its outputs, and a test executes it: training does not belong in building pages.

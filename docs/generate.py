@@ -16,8 +16,21 @@ from pathlib import Path
 from vmt import methods
 from vmt.cli.main import build_parser
 from vmt.cli.options import field_helps
-from vmt.methods.nodes import Adversarial, Batch, Conditioned, Mix, Node, Start, Tap, View, below
-from vmt.methods.nouns import Adam, Method, Update
+from vmt.methods.nodes import (
+    Adversarial,
+    Augmented,
+    Batch,
+    Conditioned,
+    Mix,
+    Node,
+    Reversed,
+    Start,
+    Sum,
+    Tap,
+    View,
+    below,
+)
+from vmt.methods.nouns import Method, Update
 from vmt.methods.settings import DirtTSettings, PythonSettings, Settings
 from vmt.step.plan import Pass, plan
 
@@ -29,7 +42,7 @@ MEANINGS = {
     **field_helps(PythonSettings),
     "base": "the method that comes first",
     "iterations": "length of the phase",
-    "optimiser": "Adam as TensorFlow has it; `lr` may be a schedule",
+    "optimiser": "Adam as TensorFlow has it, `AdamW` or `SGD`; `lr` may be a schedule",
 }
 SWITCHES = ("vat", "fresh_lambda", "entropy_weights")
 NAMES = [*methods.METHODS, "dirt_t"]
@@ -46,14 +59,12 @@ def settings_table(name: str) -> str:
 
 
 def shown(default: object) -> str:
-    if isinstance(default, Adam):
-        return f"Adam(lr={default.lr:g}, beta1={default.beta1:g}, beta2={default.beta2:g}, eps={default.eps:g})"
     return f"{default:g}" if isinstance(default, float) else repr(default)
 
 
 def flag_of(argument: str, method: str) -> str:
     if argument == "optimiser":
-        return "`--lr`"
+        return "`--optimiser`, `--lr` …"
     if argument == "base":
         return "`--method`, `--dirt-t`"
     if argument == "iterations" and method == "dirt_t":
@@ -74,7 +85,8 @@ def passes_table(name: str) -> str:
 
 
 def taps_of(method: Method, role: str) -> tuple[str, ...]:
-    return ("domain",) if role.startswith("discriminator") else TAPS
+    own = {"discriminator": ("domain",), "private": ("code",), "decoder": ("reconstruction",)}
+    return next((taps for name, taps in own.items() if role.startswith(name)), TAPS)
 
 
 def network(each: Pass) -> str:
@@ -101,6 +113,12 @@ def described(node: Node) -> str:
             return f"{described(of)} + r"
         case Tap(view, name):
             return f"{name} of {described(view.input)}"
+        case Augmented(of):
+            return described(of) if isinstance(of, Augmented) else f"augmented {described(of)}"
+        case Reversed(of):
+            return f"reversed {described(of)}"
+        case Sum(parts):
+            return " + ".join(map(described, parts))
         case Conditioned(features):
             return f"{described(features)} × predictions"
     raise TypeError(f"described() has no text for {node}")
