@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 import vmt
 from tests.own_data import vmt as command
 from tests.own_data import write_blobs
-from vmt.runs.auto import PORTFOLIO, Portfolio, within_budget
-from vmt.runs.folder import MODEL, RUN, SUMMARY
+from vmt.runs.auto import PORTFOLIO, Portfolio, carry_out_auto, within_budget
+from vmt.runs.folder import MODEL, RUN, SUMMARY, RunSpec, data_fingerprint, recorded_recipe, write_record
+from vmt.runs.recipes import Recipe, own_recipe
+from vmt.runs.run import carry_out
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
 
@@ -73,6 +76,26 @@ def test_an_interrupted_choice_is_resumed_to_the_same_model(chosen: Path, files:
         np.testing.assert_array_equal(before, after)
     choices = [json.loads((folder / SUMMARY).read_text())["choice"]["ranking"] for folder in (chosen, cut)]
     assert choices[0] == choices[1]
+
+
+def test_a_candidate_is_resumed_with_its_settings_although_the_defaults_have_changed(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = DataSpec(source=str(files / "source.npz"), target=str(files / "target.npz"))
+    portfolio = Portfolio(load_data(data), data, Config(device="cpu", threads=1, validate_samples=0))
+    plan = Recipe("auto", {"iterations": {"source_only": 40}})
+    record = {**RunSpec(data, plan).to_dict(), "fingerprint": data_fingerprint(portfolio.task)}
+    write_record(tmp_path, record)
+    carry_out(portfolio.run_of("source_only", 40), tmp_path / "source_only", budget=0)  # stops early
+    before = recorded_recipe(tmp_path / "source_only")
+
+    later = own_recipe(portfolio.task, "source_only", iterations=40)
+    later = replace(later, settings={**later.settings, "lr": 1e-4})
+    assert before is not None
+    assert before.settings["lr"] != 1e-4
+    monkeypatch.setattr("vmt.runs.run.own_recipe", lambda *_, **__: later)
+    assert carry_out_auto(portfolio, tmp_path, resume=True, show=False).summary["finished"]
+    assert recorded_recipe(tmp_path / "source_only") == before
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from vmt.runs.folder import (
     environment,
     folder_lock,
     read_record,
+    recorded_recipe,
     write_record,
 )
 from vmt.runs.recipes import Recipe, evaluations_for, own_recipe
@@ -71,9 +72,10 @@ class Portfolio:
     iterations: int | None = None
     """The length of each candidate; None takes the usual length."""
 
-    def run_of(self, method: str, iterations: int | None) -> Run:
-        length = iterations or own_recipe(self.task, method, device=self.config.device).settings["iterations"]
-        every = evaluations_for(length)
+    def run_of(self, method: str, iterations: int | None, recorded: Recipe | None = None) -> Run:
+        """The run of a candidate; ``recorded`` is the recipe of the one that is resumed, if there is one."""
+        usual = recorded or own_recipe(self.task, method, device=self.config.device)
+        every = evaluations_for(iterations or usual.settings["iterations"])
         run = make_run(
             self.task,
             method,
@@ -85,6 +87,7 @@ class Portfolio:
             net_options=self.net_options,
             config=replace(self.config, evaluate_every=every, checkpoint_every=every),
             data=self.data,
+            recorded=recorded,
         )
         return replace(run, result_is_best=False)
 
@@ -143,8 +146,9 @@ def carry_out_auto(
                 models[name], summaries[name] = _read(place, portfolio)
                 continue
             progress = Progress(f"{name} ({number} of {len(plan)})", show, printed)
-            again = resume and place is not None and (place / RUN).exists()
-            result = carry_out(portfolio.run_of(name, iterations), place, again, progress)
+            recorded = None if place is None or not resume else recorded_recipe(place)
+            run = portfolio.run_of(name, iterations, recorded)
+            result = carry_out(run, place, recorded is not None, progress)
             progress.close()
             if interrupted() or not (result.outcome.finished or result.outcome.given_up):
                 raise Stopped(f"stopped in candidate {number} of {len(plan)}, {name}")
