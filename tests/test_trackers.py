@@ -75,6 +75,52 @@ def test_a_resumed_run_continues_in_mlflow_and_repeats_no_point(
     assert steps == [5, 10, 15, 20, 25, 30]
 
 
+def status_in(store: Path) -> list[str]:
+    """How the runs in a store of MLflow ended, the first first."""
+    client = client_of(store.as_uri())
+    runs = client.search_runs([client.get_experiment_by_name("vmt").experiment_id], order_by=["start_time"])
+    return [run.info.status for run in runs]
+
+
+def test_mlflow_hears_of_a_run_that_fails(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+
+    class Fails(vmt.Callback):
+        def __init__(self, error: BaseException) -> None:
+            self.error = error
+
+        def on_log(self, record: Mapping[str, Any]) -> None:
+            raise self.error
+
+    source, target = write_blobs(tmp_path)
+    given = {"iterations": 4, "log_every": 2, "progress": False, "batch_size": 8}
+    tracker = vmt.MLflow(str(store))
+    for error in (KeyboardInterrupt(), ValueError()):
+        with pytest.raises(type(error)):
+            vmt.adapt(source, target, "source_only", callbacks=[tracker, Fails(error)], **given)
+    assert status_in(store) == ["KILLED", "FAILED"]
+    vmt.adapt(source, target, "source_only", callbacks=[tracker], **given)
+    assert status_in(store) == ["KILLED", "FAILED", "FINISHED"]
+
+
+def test_a_run_that_is_refused_at_its_start_is_not_continued_in_mlflow(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    assert train(tmp_path, "--mlflow", str(store), "--lr", "1e38") == 2
+    assert status_in(store) == ["FAILED"]
+    assert train(tmp_path, "--mlflow", str(store)) == 0
+    assert status_in(store) == ["FAILED", "FINISHED"]
+
+
+def test_mlflow_is_told_of_the_end_although_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    tracker = vmt.MLflow(str(store))
+    monkeypatch.setattr(tracker, "send_files", lambda *_: 1 / 0)
+    source, target = write_blobs(tmp_path)
+    with pytest.warns(UserWarning, match="MLflow"):
+        vmt.adapt(source, target, "source_only", callbacks=[tracker], iterations=2, progress=False, batch_size=8)
+    assert status_in(store) == ["FINISHED"]
+
+
 def test_callbacks_hear_of_everything_in_order(tmp_path: Path) -> None:
     heard: list[Any] = []
 

@@ -39,12 +39,17 @@ class MLflow(Callback):
             )
         self.uri, self.experiment, self.name = as_uri(uri), experiment, name
         self.client = client_of(self.uri)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget an earlier run that this tracker has followed."""
         self.run = ""
-        self.is_lost = False
+        self.is_lost = self.has_ended = False
         self.sent: dict[str, int] | None = None
         """The last step of each metric that was sent before the run was resumed; None for a new run."""
 
     def on_start(self, record: Mapping[str, Any], folder: Path | None) -> None:
+        self.begin()
         try:
             self.run = tracked_in(folder, self.uri)
             if self.run:
@@ -75,10 +80,20 @@ class MLflow(Callback):
         self.send(lambda: self.send_metrics(record))
 
     def on_end(self, model: Model, summary: Mapping[str, Any], folder: Path | None) -> None:
-        over = summary["finished"] or summary["given_up"]
+        over, was_lost = summary["finished"] or summary["given_up"], self.is_lost
         if over:
             self.send(lambda: self.send_files(model, summary, folder))
-        self.send(lambda: self.client.set_terminated(self.run, "FINISHED" if over else "KILLED"))
+        self.is_lost = was_lost  # a server that refuses a file may still take the status
+        self.end("FINISHED" if over else "KILLED")
+
+    def on_exception(self, error: BaseException) -> None:
+        self.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+
+    def end(self, status: str) -> None:
+        """Say how the run ended, once."""
+        if self.run and not self.has_ended:
+            self.has_ended = True
+            self.send(lambda: self.client.set_terminated(self.run, status))
 
     def send(self, what: Callable[[], object]) -> None:
         """Send something; after a failure nothing more is sent, because a run must not wait for a lost server."""

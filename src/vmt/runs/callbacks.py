@@ -32,3 +32,6 @@ class Callback:
 
         ``summary`` is what summary.json has; its ``finished`` is False if the run was interrupted.
         """
+
+    def on_exception(self, error: BaseException) -> None:
+        """The run ends with an exception, which may come from another callback."""

@@ -7,7 +7,7 @@ import copy
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from vmt.runs.folder import (
     MODEL,
     RUN,
     SUMMARY,
+    TRACKED,
     RunSpec,
     data_fingerprint,
     environment,
@@ -222,7 +223,7 @@ def _carry_out(
             progress.say(how_to_shorten(run.recipe, run.task, seconds))
 
     # A signal that arrives while the results are written takes effect afterwards.
-    with interruptible(), nullcontext() if folder is None else folder_lock(folder):
+    with interruptible(), nullcontext() if folder is None else folder_lock(folder), followed_by(callbacks):
         started = folder is not None and _start_or_resume(run, folder, resume)
         task, shares = with_target_shares(run, progress) if run.recipe.match_shares else (run.task, None)
         try:
@@ -245,7 +246,8 @@ def _carry_out(
             )
         except InputError:
             if folder is not None and started and not (folder / LOG).exists():
-                (folder / RUN).unlink()  # refused before its first step: the folder is free for another try
+                for name in (RUN, TRACKED):  # refused before its first step: the folder is free for another try
+                    (folder / name).unlink(missing_ok=True)
             raise
         except RuntimeError as error:
             if folder is not None and message_of_gpu_error(error) is not None and checkpoints(folder / CHECKPOINTS):
@@ -275,6 +277,17 @@ def _carry_out(
         for each in callbacks:
             each.on_end(result, summary, folder)
     return Result(result, outcome, summary)
+
+
+@contextmanager
+def followed_by(callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Tell the callbacks of an exception that ends the run."""
+    try:
+        yield
+    except BaseException as error:
+        for each in callbacks:
+            each.on_exception(error)
+        raise
 
 
 def _follow(callbacks: Sequence[Callback], record: dict[str, Any]) -> None:
