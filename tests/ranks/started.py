@@ -10,10 +10,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from tests.interrupted import send_at
+
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     ["vmt.api", "vmt.cli.train", "vmt.runs.describe", "matplotlib.figure", "PIL.Image", "tests.ranks.started"]
 )
+# Seconds; many times what anything here takes, because a machine may be very busy.
+PATIENCE = 300
 
 
 def free_port() -> int:
@@ -48,9 +52,16 @@ def train(*flags: Any) -> int:
     return main(["train", *map(str, flags)])
 
 
-def ended(processes: list[BaseProcess], seconds: float = 60) -> list[int | None]:
-    """The exit codes, once all processes have ended; None for one that has not after so many seconds."""
-    end = time.monotonic() + seconds
+def train_interrupted(step: int, names: list[str], *flags: Any) -> int:
+    """``vmt train``, in which rank 1 sends itself signals once it has done so many iterations."""
+    if os.environ["RANK"] == "1":
+        send_at(step, *names)
+    return train(*flags)
+
+
+def ended(processes: list[BaseProcess]) -> list[int | None]:
+    """The exit codes, once all processes have ended; None for one that hangs."""
+    end = time.monotonic() + PATIENCE
     for process in processes:
         process.join(max(0.0, end - time.monotonic()))
     codes = [process.exitcode for process in processes]

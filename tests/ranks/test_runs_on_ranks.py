@@ -6,8 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,11 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.own_data import write_blobs
-from tests.ranks.started import ended, start, train
+from tests.ranks.started import PATIENCE, ended, start, train, train_interrupted
 from vmt.cli.main import main
 from vmt.runs.folder import folder_lock
 
+ROOT = Path(__file__).parents[2]
 FLAGS = ["--iterations", 60, "--log-every", 10, "--evaluate-every", 30, "--checkpoint-every", 10, "--batch-size", 8]
 FLAGS += ["--method", "dann", "--precision", "float32", "--no-match-shares"]
 
@@ -48,11 +47,6 @@ def printed(folder: Path, rank: int) -> str:
     return (folder / f"rank-{rank}.txt").read_text()
 
 
-def wait_for_checkpoint(run: Path, step: int) -> None:
-    while not any(int(path.name.split("-")[1]) >= step for path in run.glob("checkpoints/step-*")):
-        time.sleep(0.005)
-
-
 def test_rank_0_prints_and_the_record_is_whole(unbroken: Path) -> None:
     assert "Model, log and curves" in printed(unbroken, 0)
     assert printed(unbroken, 1) == ""
@@ -64,13 +58,8 @@ def test_a_killed_rank_ends_the_others_and_the_resumed_run_is_the_same(
     unbroken: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    processes = start(train, *data(unbroken), "--out", run, *FLAGS, log=tmp_path)
-    wait_for_checkpoint(run, 20)
-    assert processes[1].pid is not None
-    os.kill(processes[1].pid, signal.SIGKILL)
-    started = time.monotonic()
-    assert ended(processes, seconds=30) == [1, -signal.SIGKILL]
-    assert time.monotonic() - started < 30
+    ranks = start(train_interrupted, 25, ["SIGKILL"], *data(unbroken), "--out", run, *FLAGS, log=tmp_path)
+    assert ended(ranks) == [1, -signal.SIGKILL]
     (sentence,) = [line for line in printed(tmp_path, 0).splitlines() if "rank 1 of 2" in line]
     assert f"--resume {run}" in sentence
     assert "Traceback" not in printed(tmp_path, 0)
@@ -87,33 +76,21 @@ def test_a_killed_rank_ends_the_others_and_the_resumed_run_is_the_same(
 def test_torchrun_brings_a_run_back_after_a_kill(unbroken: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["--max-restarts", "1", "-m", "vmt", "train", *map(str, [*data(unbroken), "--out", run, *FLAGS])]
+    command += ["--max-restarts", "1", "-m", "tests.interrupted", "15", "SIGKILL", "train"]
     with (tmp_path / "printed.txt").open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file)
-    wait_for_checkpoint(run, 10)
-    os.kill(children_of(process.pid)[1], signal.SIGKILL)
-    assert process.wait(timeout=120) == 0, (tmp_path / "printed.txt").read_text()
+        arguments = map(str, [*command, *data(unbroken), "--out", run, *FLAGS])
+        done = subprocess.run([*arguments], stdout=file, stderr=file, cwd=ROOT, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, (tmp_path / "printed.txt").read_text()
     assert "Resuming at iteration" in (tmp_path / "printed.txt").read_text()
     assert weights(run) == weights(unbroken / "run")
     assert records(run) == records(unbroken / "run")
 
 
-def children_of(pid: int) -> list[int]:
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True)
-    return [int(line) for line in listed.stdout.split()]
-
-
 def test_both_ranks_stop_cleanly_when_one_is_asked_to(unbroken: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    processes = start(train, *data(unbroken), "--out", run, *FLAGS, log=tmp_path)
-    wait_for_checkpoint(run, 10)
     # As one Ctrl-C under torchrun: the terminal and torchrun both send a signal.
-    assert processes[1].pid is not None
-    os.kill(processes[1].pid, signal.SIGINT)
-    time.sleep(0.05)
-    with suppress(ProcessLookupError):
-        os.kill(processes[1].pid, signal.SIGINT)
-    assert ended(processes) == [130, 130]
+    twice = ["SIGINT", "SIGINT"]
+    assert ended(start(train_interrupted, 15, twice, *data(unbroken), "--out", run, *FLAGS, log=tmp_path)) == [130, 130]
     assert ended(start(train, "--resume", run, log=tmp_path)) == [0, 0]
     assert weights(run) == weights(unbroken / "run")
     assert records(run) == records(unbroken / "run")

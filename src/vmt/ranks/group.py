@@ -2,7 +2,7 @@
 
 import atexit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -170,13 +170,15 @@ def connect(here: Launch, device: str) -> Ranks:
     if on_gpu and ":" not in device:
         torch.cuda.set_device(here.local_rank % torch.cuda.device_count())
     if not dist.is_initialized():
+        _groups.clear()  # of an earlier connection, which the caller has ended
         # torchrun keeps one store for all its restarts, with the addresses of processes that have ended.
         store = PrefixStore(f"vmt/{here.restarts}", next(rendezvous("env://"))[0])
         dist.init_process_group("gloo", store=store, rank=here.rank, world_size=here.count)
         _groups[CONTROL] = dist.distributed_c10d._get_default_group()
         atexit.register(disconnect)
-    if CONTROL not in _groups:  # the caller has made a group, perhaps of another kind
+    if CONTROL not in _groups:  # the caller has made a group, perhaps of another kind, and destroys it
         _groups[CONTROL] = dist.new_group(backend="gloo")
+        atexit.register(_groups.clear)
     own_gpu = torch.tensor(int(on_gpu and torch.cuda.device_count() >= here.local_count))
     dist.all_reduce(own_gpu, dist.ReduceOp.MIN, group=_groups[CONTROL])
     if own_gpu and dist.is_nccl_available():
@@ -198,9 +200,11 @@ def is_of_exchange(error: BaseException) -> bool:
 
 
 def disconnect() -> None:
-    """Leave the groups at the end of the process."""
-    # A group that is still referenced here outlives destroy_process_group, and its threads the interpreter: a thread
-    # that then drops a tensor ends the process with std::terminate.
+    """Leave the groups at the end of the process.
+
+    A group that is still referenced here outlives destroy_process_group, and its threads the interpreter: a thread that
+    then drops a tensor ends the process with std::terminate.
+    """
     _groups.clear()
-    with suppress(RuntimeError):
+    if dist.is_initialized():  # not if the caller has destroyed it
         dist.destroy_process_group()

@@ -37,6 +37,7 @@ class Watch:
         """Returns how the run can be resumed, as the end of a sentence."""
         self.has_left = threading.Event()
         self.has_stopped = threading.Event()
+        self.thread = threading.Thread(target=self.wait_for_the_end, name="vmt-watch", daemon=True)
 
     def open(self, tell_port: Callable[[int | None], int]) -> None:
         """Connect all ranks. ``tell_port`` gives every rank the port on which rank 0 listens."""
@@ -56,7 +57,7 @@ class Watch:
             self.peers[0] = peer
         for peer in self.peers.values():
             detect_silence(peer)
-        threading.Thread(target=self.wait_for_the_end, name="vmt-watch", daemon=True).start()
+        self.thread.start()
 
     def leave(self, all_here: Callable[[], None]) -> None:
         """Close the connections at the end of a run. ``all_here`` waits until all ranks have come here."""
@@ -77,7 +78,9 @@ class Watch:
     def close(self) -> None:
         for peer in self.peers.values():
             with suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)
+                peer.shutdown(socket.SHUT_RDWR)  # which wakes the thread
+        self.thread.join(PATIENCE)
+        for peer in self.peers.values():
             peer.close()
 
     def tell_all(self, message: dict[str, Any]) -> None:
@@ -108,21 +111,25 @@ class Watch:
         if message is None or "lost" in message:
             lost = rank if message is None else int(message["lost"])
             self.tell_all({"lost": lost})
-            # One sentence on each machine; and if rank 0 is lost, its own machine still has one.
-            if self.launch.local_rank == 0 or (lost == 0 and self.launch.rank == 1):
-                say(
-                    f"rank {lost} of {self.launch.count} has ended unexpectedly, so the run has stopped on all ranks"
-                    f"{self.how_to_resume()}."
-                )
-            os._exit(LOST)
+            try:
+                # One sentence on each machine; and if rank 0 is lost, its own machine still has one.
+                if self.launch.local_rank == 0 or (lost == 0 and self.launch.rank == 1):
+                    say(
+                        f"rank {lost} of {self.launch.count} has ended unexpectedly, so the run has stopped on all "
+                        f"ranks{self.how_to_resume()}."
+                    )
+            finally:
+                os._exit(LOST)  # also if nobody reads the sentence any more
         if self.has_left.wait(PATIENCE if first else 2 * PATIENCE):
             self.has_stopped.set()
             return
-        if first:
-            say(f"{message.get('refused', '').rstrip('.')} (on rank {rank}).")
-            self.tell_all({"stop": REFUSED})
-            time.sleep(0.1)
-        os._exit(int(message.get("stop", REFUSED)))
+        try:
+            if first:
+                say(f"{message.get('refused', '').rstrip('.')} (on rank {rank}).")
+                self.tell_all({"stop": REFUSED})
+                time.sleep(0.1)
+        finally:
+            os._exit(int(message.get("stop", REFUSED)))
 
     def wait_after_an_error(self) -> None:
         """Give the thread time to end the process: a broken connection often shows in an all-reduce first."""
