@@ -14,10 +14,10 @@ import pytest
 from tests.failing_workers import FOLDER, break_the_gpu_of_every_worker, kill_the_first_worker
 from tests.paper_cells import OVERRIDES, cell, refined
 from vmt.cli.paper import to_stderr
-from vmt.paper import workers
 from vmt.paper.experiment import Cell, Experiment, jobs_for
 from vmt.paper.queue import QueueOutcome, Workspace
 from vmt.paper.workers import run_queue_in_workers
+from vmt.runs import workers
 from vmt.runs.folder import RUN, InUse, folder_lock
 
 posix = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")

@@ -1,27 +1,15 @@
 """Run the queue in worker processes: several runs at once, and a new process in place of one that has died."""
 
 import os
-import signal
-import sys
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from vmt.device import torch_device
-from vmt.errors import InputError, message_of_gpu_error
 from vmt.paper.experiment import Job
 from vmt.paper.queue import Notify, QueueOutcome, Workspace, missing_jobs, run_queue
 from vmt.progress import Progress, ProgressLines
-from vmt.train.loop import handled
-
-# How often each worker is replaced in a row without a finished job: a run that always fails must not block a queue.
-MOST_FAILURES = 3
+from vmt.runs.workers import in_workers
 
 
 def run_jobs(
@@ -52,102 +40,25 @@ def run_queue_in_workers(
     Each worker takes the first run that no other process works on. A worker that dies is replaced. ``notify`` must be
     a function that a new process can import.
     """
-    wanted = left = len(missing_jobs(queue, workspace))
-    deadline = None if budget is None else time.monotonic() + budget
-    workers: dict[Connection, SpawnProcess] = {}
-    problems: dict[str, None] = {}  # in order, each once
-
-    def start_worker() -> None:
-        spawn = get_context("spawn")  # CUDA cannot be used after a fork
-        outcome, sender = spawn.Pipe(duplex=False)
-        seconds = None if deadline is None else deadline - time.monotonic()
-        worker = spawn.Process(target=work, args=(sender, queue, workspace, seconds, overrides, notify))
-        worker.start()
-        workers[outcome] = worker
-        sender.close()
-        if signals:  # a signal has arrived while the worker was started
-            worker.terminate()
-
-    with passing_signals_to(workers) as signals:
-        while left and len(workers) < workspace.at_once and not signals:
-            start_worker()
-        failures = 0
-        while workers:
-            outcome = cast(Connection, wait(list(workers))[0])
-            with suppress(EOFError, OSError):  # a worker that died has sent no outcome
-                problems |= dict.fromkeys(outcome.recv().problems)
-            worker = workers.pop(outcome)
-            worker.join()
-            if not worker.exitcode or signals:
-                continue
-            before, left = left, len(missing_jobs(queue, workspace))
-            failures = failures + 1 if left == before else 1
-            in_time = deadline is None or time.monotonic() < deadline
-            if left and in_time and failures <= MOST_FAILURES * workspace.at_once:
-                notify(f"A worker {how_it_ended(worker.exitcode)} and is replaced.")
-                start_worker()
-            else:
-                problem = f"a worker {how_it_ended(worker.exitcode)}, perhaps because it was out of memory"
-                problems[f"{problem}: run the same command to continue, with --at-once 1 to use the least memory."] = (
-                    None
-                )
+    wanted = len(missing_jobs(queue, workspace))
+    outcomes, lost = in_workers(
+        work,
+        (queue, workspace, overrides),
+        workspace.at_once,
+        lambda: len(missing_jobs(queue, workspace)),
+        budget,
+        notify,
+    )
+    problems = [problem for outcome in outcomes for problem in outcome.problems]
+    problems += [f"{how}: run the same command to continue, with --at-once 1 to use the least memory." for how in lost]
     left = len(missing_jobs(queue, workspace))
-    return QueueOutcome(wanted - left, left, list(problems))
+    return QueueOutcome(wanted - left, left, list(dict.fromkeys(problems)))
 
 
 def work(
-    outcome: Connection,
-    queue: Sequence[Job],
-    workspace: Workspace,
-    budget: float | None,
-    overrides: Mapping[str, Any],
-    notify: Notify,
-) -> None:
-    """The main function of a worker."""
-    if hasattr(os, "setsid"):
-        os.setsid()  # so that Ctrl-C reaches the parent alone, which passes it on
-    threading.Thread(target=stop_with_parent, daemon=True).start()
-    try:
-        torch_device(overrides["device"])  # a GPU that has failed in another worker may be missing for a while
-        result = run_queue(
-            queue, workspace, budget, overrides, notify, ProgressLines if workspace.at_once > 1 else Progress
-        )
-    except (InputError, RuntimeError) as error:
-        message = str(error) if isinstance(error, InputError) else message_of_gpu_error(error)
-        if message is None:
-            raise
-        notify(f"vmt: {message}")
-        sys.exit(1)  # only a new process can use the GPU again
-    outcome.send(result)
-
-
-def stop_with_parent() -> None:
-    """When the parent process ends, for whatever reason, stop the run of this worker with a checkpoint."""
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@contextmanager
-def passing_signals_to(workers: Mapping[Connection, SpawnProcess]) -> Iterator[list[int]]:
-    """On Ctrl-C, ``kill`` and a closed terminal, stop the workers, which save a checkpoint first.
-
-    A second Ctrl-C kills them. Yields the list of signals that have arrived.
-    """
-    signals: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        for worker in list(workers.values()):
-            if signals and number == signal.SIGINT:
-                worker.kill()
-            else:
-                worker.terminate()
-        signals.append(number)
-
-    with handled(stop):
-        yield signals
-
-
-def how_it_ended(code: int) -> str:
-    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    queue: Sequence[Job], workspace: Workspace, overrides: Mapping[str, Any], budget: float | None, notify: Notify
+) -> QueueOutcome:
+    """What a worker does."""
+    torch_device(overrides["device"])  # a GPU that has failed in another worker may be missing for a while
+    new_progress = ProgressLines if workspace.at_once > 1 else Progress
+    return run_queue(queue, workspace, budget, overrides, notify, new_progress)
