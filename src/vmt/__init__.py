@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from vmt.api import adapt
     from vmt.estimator import VMTClassifier, label_free_score
     from vmt.model import Model, load
-    from vmt.runs.callbacks import Callback
+    from vmt.runs.callbacks import Callback, GiveUp
     from vmt.trackers import MLflow
     from vmt.train import Config
 
 __all__ = [
     "Callback",
     "Config",
+    "GiveUp",
     "InputError",
     "MLflow",
     "Model",
@@ -46,6 +47,7 @@ __getattr__, __dir__ = lazy(
     {
         "Callback": "vmt.runs.callbacks",
         "Config": "vmt.train.config",
+        "GiveUp": "vmt.runs.callbacks",
         "MLflow": "vmt.trackers",
         "Model": "vmt.model",
         "VMTClassifier": "vmt.estimator",

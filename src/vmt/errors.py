@@ -29,6 +29,10 @@ class InputError(ValueError):
         super().__init__(printable(message).replace("\n", "\\n"))  # a name may contain one
 
 
+class Diverged(InputError):
+    """The losses, weights or predictions of a run have become infinite or not a number."""
+
+
 @contextmanager
 def parsing(path: Path | str, kind: str, remedy: str) -> Iterator[None]:
     """Turn any failure to parse a given file into an :class:`InputError` that names the file and the remedy.

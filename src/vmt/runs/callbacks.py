@@ -5,13 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from vmt.model import Model
+from vmt.train.loop import GiveUp
+
+__all__ = ["Callback", "GiveUp"]
 
 
 class Callback:
     """Follows a run. Derive from this class, and define the methods that you need.
 
-    A run calls them in its own process and waits until they return; an exception ends the run. Under torchrun only
-    rank 0 calls them.
+    A run calls them in its own process and waits until they return; an exception ends the run. ``vmt.GiveUp``
+    ends it without an error: its files are written, and it cannot be resumed. Under torchrun only rank 0 calls them,
+    and ``GiveUp`` is an error.
 
     >>> class Accuracies(Callback):
     ...     def on_evaluate(self, record):

@@ -64,6 +64,7 @@ RECORD_TYPES: dict[str, Any] = {
     "environment": dict[str, Any] | None,
     "identity": dict[str, Any] | None,
     "begun_in": str,
+    "search": dict[str, Any],
 }
 AS_A_VALUE = " (given as a value)"
 """Appended to the name of a method that was given as a :class:`Method`, which its recipe cannot build again."""
@@ -159,6 +160,8 @@ def check_free(folder: Path) -> None:
 
 def check_not_over(folder: Path) -> None:
     """Refuse to resume a run that has ended and has no checkpoints: it would start again and overwrite its results."""
+    if (folder / RUN).exists() and "search" in read_record(folder)[1]:
+        raise InputError(f"{folder} holds a search: continue it by the same vmt search command, with the same --out.")
     if (folder / MODEL).exists() and not checkpoints(folder / CHECKPOINTS):
         raise InputError(
             f"the run in {folder} has ended and has no checkpoint to resume from: start a new run in another folder."
@@ -250,7 +253,7 @@ def _is_plain(weight: float | Callable[..., Any]) -> bool:
 def check_same_identity(folder: Path, identity: Mapping[str, Any]) -> None:
     """Refuse to resume a run as if it were another. A run of an earlier version may have recorded less, or nothing."""
     before = read_record(folder)[1].get("identity") or {}
-    for name, was, now in _differences(before, {name: value for name, value in identity.items() if name in before}):
+    for name, was, now in differences(before, {name: value for name, value in identity.items() if name in before}):
         if name == "data":
             check_same_data(folder, now)
         raise InputError(
@@ -270,12 +273,12 @@ def recorded_recipe(folder: Path) -> Recipe | None:
     return read_record(folder)[0].recipe if (folder / RUN).exists() else None
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, Any, Any]]:
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The entries in which two records differ: their name and both values."""
     for name in {**now, **before}:
         a, b = before.get(name), now.get(name)
         if isinstance(a, dict) and isinstance(b, dict):
-            yield from _differences(a, b, f"{of}{name} ")
+            yield from differences(a, b, f"{of}{name} ")
         elif a != b:
             yield f"{of}{name}", a, b
 
@@ -292,10 +295,11 @@ _locked: dict[Path, int] = {}
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[bool]:
     """Create a folder if needed and lock it for this thread; the thread may lock it again inside.
 
-    The system releases the lock when the process ends, however it ends. The lock file stays.
+    The system releases the lock when the process ends, however it ends. The lock file stays. Yields whether the folder
+    is locked: where there are no locks, another process may be writing to it.
     """
     if not is_utf8(folder):  # checkpoints would be written there, but safetensors could not open them again
         raise InputError(f"the folder {shown(folder)} has a name that is not UTF-8: choose another --out.")
@@ -305,7 +309,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
     if key in _locked:
         if _locked[key] != threading.get_ident():
             raise InUse(f"another thread of this process is writing to {folder}: give each thread its own folder.")
-        yield
+        yield True
         return
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose a folder with --out.")
@@ -317,7 +321,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         _locked[key] = threading.get_ident()
         try:
             _remove_leftovers(folder, 0 if is_locked else DAY)
-            yield
+            yield is_locked
         finally:
             del _locked[key]
 

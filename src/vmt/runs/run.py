@@ -409,6 +409,7 @@ def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]
         "iterations": outcome.step,
         "finished": outcome.finished,
         "given_up": outcome.given_up,
+        "pruned": outcome.pruned,
         "collapsed": state.collapsed,
         "target_accuracy": last and last["target"]["accuracy"],
         "source_accuracy": last and last["source"] and last["source"]["accuracy"],

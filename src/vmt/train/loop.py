@@ -29,7 +29,7 @@ from vmt.device import (
     torch_device,
 )
 from vmt.engine.engine import make_engine
-from vmt.errors import InputError, counted, size_of
+from vmt.errors import Diverged, InputError, counted, size_of
 from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.finite import fault_in_predictions, fault_in_weights
 from vmt.evaluate.probe import BestModel, make_probe, student_of, subsample
@@ -77,13 +77,19 @@ class Outcome:
     best: Staged | None = None
     """The network of the best evaluation, if ``Config.keep_best`` is set."""
     given_up: bool = False
-    """Whether the run was stopped because it collapsed, so that there is no point in resuming it."""
+    """Whether the run was stopped because it collapsed or was pruned, so that there is no point in resuming it."""
+    pruned: str | None = None
+    """Why what follows the run has stopped it (:class:`GiveUp`)."""
 
     @property
     def notes(self) -> LoopState:
         """The earlier name of ``loop_state``."""
         warnings.warn("Outcome.notes has a new name: use loop_state.", DeprecationWarning, stacklevel=2)
         return self.loop_state
+
+
+class GiveUp(Exception):
+    """Raised by what follows a run, to stop it where it is: there is no point in continuing or resuming it."""
 
 
 def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
@@ -135,7 +141,13 @@ def train(
         for phase in method.phases:
             training.enter(phase)
             while training.done < training.end:
-                count = training.advance()
+                try:
+                    count = training.advance()
+                except GiveUp as reason:
+                    if ranks.count > 1:
+                        raise  # the other ranks know nothing of it
+                    training.pruned = str(reason)
+                    return training.outcome()
                 stop = training.has_given_up or interrupted() or time.monotonic() > deadline
                 stop, training.steps_per_chunk = ranks.agree(stop, training.steps_per_chunk)
                 stop = stop and not training.is_finished
@@ -197,6 +209,7 @@ class Training:
         self.steps_per_chunk = 1
         self.is_time_announced = False
         self.saves = out is not None
+        self.pruned: str | None = None
 
     @property
     def predictor(self) -> Staged:
@@ -331,7 +344,7 @@ class Training:
 
     def refuse(self, fault: str) -> NoReturn:
         saved = "" if self.saved is None else f"; the checkpoint of iteration {self.saved} was saved before that"
-        raise InputError(
+        raise Diverged(
             f"{fault} at iteration {self.done}: lower the learning rate or the weights of the terms, or use "
             f"--precision float32{saved}."
         )
@@ -405,7 +418,8 @@ class Training:
             step=self.done,
             finished=self.is_finished,
             best=self.best.model(self.predictor),
-            given_up=self.has_given_up and not self.is_finished,
+            given_up=(self.has_given_up or self.pruned is not None) and not self.is_finished,
+            pruned=self.pruned,
         )
 
 
