@@ -112,7 +112,7 @@ def table_page(table: Table, results: Path, link: str) -> str:
         f"# {table.title}",
         f"```console\n$ vmt paper run {table.name} --data DATA\n$ vmt paper show {table.name}\n```",
         "Accuracy on the target test set in percent: mean ± standard deviation over the runs, with their number in "
-        "brackets.",
+        "brackets." + (" A dash stands for a number that has no run yet." if several_tasks else ""),
         rows_and_tasks(table, results) if several_tasks else one_line_per_cell(table, results),
         "\n".join(f"- {note}" for note in table.notes),
         "## The runs",
@@ -169,15 +169,17 @@ def one_line_per_cell(table: Table, results: Path) -> str:
 
 
 def rows_and_tasks(table: Table, results: Path) -> str:
-    """A line for each row and a column for each task, with our number above the paper's."""
+    """A line for each row and a column for each task, with our number, or a dash, above the paper's."""
     columns = list(dict.fromkeys(cell.column for cell in table.cells))
     texts: dict[str, dict[str, str]] = {}
     for cell in table.cells:
         row = row_of(cell, results)
         count = f" ({row['runs']})" if row["runs"] else ""
         collapsed = f", {row['collapsed']} collapsed" if row["collapsed"] else ""
-        text = f"{ours_or_partial(row)}{count}{collapsed}{other_sets(row)}<br>paper {papers(row)}"
-        texts.setdefault(cell.row, {})[cell.column] = text
+        shown = ours_or_partial(row) if row["runs"] or row["partial"] else "–"
+        paper = f"<br>paper {papers(row)}" if row["paper"] is not None else ""
+        text = f"{shown}{count}{collapsed}{other_sets(row)}{paper}"
+        texts.setdefault(cell.row, {})[cell.column] = text.replace(" ± ", "\u00a0±\u00a0")  # no line break beside it
     lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     lines += [f"| {row} | " + " | ".join(cells.get(c, "") for c in columns) + " |" for row, cells in texts.items()]
     return "\n".join(lines)
