@@ -7,11 +7,15 @@ python -m tests.interrupted 20 SIGKILL train …
 
 import os
 import signal
+import subprocess
 import sys
 from functools import wraps
+from pathlib import Path
 
 from vmt.cli.main import main
 from vmt.train.loop import Training
+
+ROOT = Path(__file__).parents[1]
 
 
 def send_at(iteration: int, *names: str) -> None:
@@ -27,6 +31,13 @@ def send_at(iteration: int, *names: str) -> None:
         return count
 
     Training.advance = advance_and_send  # type: ignore[method-assign]
+
+
+def interrupted(iteration: int, name: str, *arguments: object) -> int:
+    """The exit code of the command line in such a process."""
+    command = [sys.executable, "-m", "tests.interrupted", str(iteration), name, *map(str, arguments)]
+    nowhere = subprocess.DEVNULL
+    return subprocess.run(command, cwd=ROOT, stdout=nowhere, stderr=nowhere, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from tests.interrupted import ROOT
 from tests.own_data import write_blobs
 from tests.ranks.started import PATIENCE, ended, start, train, train_interrupted
 from vmt.cli.main import main
 from vmt.runs.folder import folder_lock
 
-ROOT = Path(__file__).parents[2]
 FLAGS = ["--iterations", 60, "--log-every", 10, "--evaluate-every", 30, "--checkpoint-every", 10, "--batch-size", 8]
 FLAGS += ["--method", "dann", "--precision", "float32", "--no-match-shares"]
 

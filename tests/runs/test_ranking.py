@@ -2,7 +2,7 @@
 
 import json
 import shutil
-import time
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 import vmt as library
-from tests.own_data import start, write_blobs
+from tests.interrupted import interrupted
+from tests.own_data import write_blobs
 from vmt import InputError, validators
 from vmt.cli.main import main
 from vmt.cli.select import advice
@@ -72,22 +73,14 @@ def test_the_best_model_survives_a_kill(tmp_path: Path) -> None:
     assert main(["train", *map(str, flags), "--out", str(tmp_path / "whole")]) == 0
     best = json.loads((tmp_path / "whole" / "summary.json").read_text())["best"]
     assert best["step"] <= 50, "the test needs the best model before the kill"
-    process = start("train", *flags, "--out", tmp_path / "killed")
-    while newest(tmp_path / "killed") < f"step-{best['step']:09d}" and process.poll() is None:
-        time.sleep(0.01)
-    assert process.poll() is None, "the run ended before it could be killed"
-    process.kill()
-    process.wait()
+    code = interrupted(best["step"] + 1, "SIGKILL", "train", *flags, "--out", tmp_path / "killed")
+    assert code == -signal.SIGKILL
     assert not (tmp_path / "killed" / "model_best.safetensors").exists()
     assert main(["train", "--resume", str(tmp_path / "killed")]) == 0
     assert json.loads((tmp_path / "killed" / "summary.json").read_text())["best"] == best
     ours, theirs = (load_file(tmp_path / name / "model_best.safetensors") for name in ("killed", "whole"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert evaluations_of(tmp_path / "whole") == evaluations_of(tmp_path / "killed")
-
-
-def newest(run: Path) -> str:
-    return max((path.name for path in run.glob("checkpoints/step-*")), default="")
 
 
 def test_select_ranks_two_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

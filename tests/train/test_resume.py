@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from tests.interrupted import interrupted
 from tests.own_data import start, write_blobs
 from vmt.cli.main import main
 
@@ -68,11 +69,8 @@ def progress_of(run: Path) -> int:
 def test_a_run_that_is_asked_to_stop_saves_first(unbroken: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     source, target = unbroken / "source.npz", unbroken / "target.npz"
-    process = start("train", "--source", source, "--target", target, "--out", run, *FLAGS)
-    while progress_of(run) < 5:
-        time.sleep(0.01)
-    process.terminate()
-    assert process.wait(timeout=60) == 130
+    assert interrupted(7, "SIGTERM", "train", "--source", source, "--target", target, "--out", run, *FLAGS) == 130
+    assert 7 <= progress_of(run) <= 10, "it stops after the iterations that it is doing"
     assert resume(run) == 0
     assert weights(run) == weights(unbroken / "run")
 

@@ -1,8 +1,6 @@
 """Runs on samples that are streamed from the disk compute what runs on samples in memory do, bit for bit."""
 
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from safetensors.torch import load_file
 
 import vmt
 from tests.examples_of_methods import maximum_classifier_discrepancy
+from tests.interrupted import interrupted
 from tests.own_pictures import class_folders, unlabelled_folder
 from vmt import methods
 from vmt.cli.main import main
@@ -33,7 +32,6 @@ from vmt.step.state import State, build_state
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -166,10 +164,7 @@ def test_killed_and_resumed_with_less_memory_or_more(tmp_path: Path, capsys: pyt
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     assert main(flags(tmp_path, unbroken)) == 0
     assert "in memory" in capsys.readouterr().err
-    command = [sys.executable, "-m", "tests.interrupted", "10", "SIGKILL"]
-    done = subprocess.run([*command, *flags(tmp_path, killed, "--memory", "20KiB")], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
-    capsys.readouterr()
+    assert interrupted(10, "SIGKILL", *flags(tmp_path, killed, "--memory", "20KiB")) == -signal.SIGKILL
     assert main(["train", "--resume", str(killed)]) == 0
     told = capsys.readouterr().err
     assert "Resuming at iteration" in told

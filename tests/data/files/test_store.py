@@ -88,26 +88,28 @@ def test_what_an_interruption_left_is_checked(tmp_path: Path, damage: str) -> No
     check(tmp_path)
 
 
-def pack_slowly(folder: Path) -> None:
+def pack_up_to(folder: Path, stop: int) -> None:
+    """Pack 100 pictures, but read none from this number on."""
+
     def read(numbers: Sequence[int], done: int) -> Iterator[Picture | str]:
         for number in numbers:
-            time.sleep(0.01)
+            if number == stop:
+                time.sleep(3600)
             yield pixels(number)
 
     pack(folder, 100, SHAPE, read)
 
 
 def test_a_killed_process_and_one_that_waits_for_it(tmp_path: Path) -> None:
-    processes = [FORK.Process(target=pack_slowly, args=(tmp_path / "store",)) for _ in range(2)]
+    processes = [FORK.Process(target=pack_up_to, args=(tmp_path / "store", stop)) for stop in (30, 100)]
     processes[0].start()
-    while not (tmp_path / "store" / JOURNAL).exists() or (tmp_path / "store" / JOURNAL).stat().st_size < 300:
+    while not (tmp_path / "store" / JOURNAL).exists() or (tmp_path / "store" / JOURNAL).read_bytes().count(b"\n") < 7:
         time.sleep(0.02)
         assert processes[0].is_alive()
     processes[1].start()
-    time.sleep(0.1)
     processes[0].kill()
     for process, code in zip(processes, (-signal.SIGKILL, 0), strict=True):
-        process.join(60)
+        process.join(300)
         assert process.exitcode == code
     check(tmp_path / "store", 100)
 
