@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import vmt
+from tests.own_pictures import class_folders, unlabelled_folder
 from vmt.cli.main import main
 from vmt.data.framing import PictureFormat
 from vmt.errors import InputError
@@ -163,6 +164,16 @@ def test_a_function_that_says_what_its_weights_expect() -> None:
     assert model.preprocess.size == (12, 12)
     assert model.spec.options == {"logit_norm": False}
     assert json.loads(Path("run/run.json").read_text())["recipe"]["settings"]["optimiser"] == "sgd"
+
+
+def test_the_candidates_of_auto_read_pictures_as_their_weights_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vmt.runs.auto.PORTFOLIO", {"source_only": 1.0})
+    class_folders(Path("source"), each=6)
+    unlabelled_folder(Path("target"), count=12)
+    run = ["train", "--source", "source", "--target", "target", "--method", "auto", "--net", "backbones:ready"]
+    assert main([*run, "--iterations", "2", "--batch-size", "4", "--device", "cpu", "--out", "run"]) == 0
+    model = vmt.load("run", network="backbones:ready", device="cpu")
+    assert (model.preprocess.mean, model.preprocess.size) == ((0.5, 0.4, 0.3), (12, 12))
 
 
 def test_pictures_are_read_as_weights_expect_unless_something_else_was_asked_for() -> None:

@@ -113,3 +113,14 @@ def test_an_error_is_printed_once_by_rank_0(unbroken: Path, tmp_path: Path) -> N
     assert ended(start(train_with_other_data_on_rank_1, unbroken, tmp_path / "run", log=tmp_path)) == [2, 2]
     assert "missing.npz" in printed(tmp_path, 0)
     assert printed(tmp_path, 1) == ""
+
+
+def test_an_environment_that_is_not_that_of_torchrun_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "a", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
+    assert main(["methods"]) == 2
+    assert "RANK" in capsys.readouterr().err

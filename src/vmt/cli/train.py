@@ -236,12 +236,7 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
         check_free(arguments.out)  # before the data are read, which may take minutes
     if arguments.method == AUTO:
         check_auto(arguments, data)
-        task = load_data(data, notes(None), not arguments.no_cache, memory=arguments.memory or "auto")
-        config = Config(**given(arguments, names_of(Config)))
-        settings = {"minutes": arguments.minutes, "iterations": arguments.iterations}
-        spec = RunSpec(data, Recipe(AUTO, settings, net=arguments.net or AUTO, config=config))
-        return spec, task, arguments.out or default_folder(spec)
-    if arguments.minutes is not None:
+    elif arguments.minutes is not None:
         raise InputError("--minutes is for the method auto: add --method auto, or leave it out.")
     if data.from_model is not None:
         return refining(arguments, data)
@@ -250,6 +245,11 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
         expected = expected_format(arguments.net, given(arguments, names_of(NetSettings)))
         data = data.expecting(expected)
     task = load_data(data, notes(arguments.method), not arguments.no_cache, memory=arguments.memory or "auto")
+    if arguments.method == AUTO:
+        config = Config(**given(arguments, names_of(Config)))
+        settings = {"minutes": arguments.minutes, "iterations": arguments.iterations}
+        spec = RunSpec(data, Recipe(AUTO, settings, net=arguments.net or AUTO, config=config))
+        return spec, task, arguments.out or default_folder(spec)
     asked = given(arguments, METHOD)
     recipe = recipe_for(data, task, asked, bool(arguments.dirt_t), arguments.device or "auto", expected is not None)
     config = replace(recipe.config, **given(arguments, names_of(Config)))

@@ -41,8 +41,11 @@ def launched() -> Launch | None:
 
 
 def is_first() -> bool:
-    """Whether this process prints: rank 0, or the only one."""
-    here = launched()
+    """Whether this process prints: rank 0, the only one, or one whose rank cannot be read."""
+    try:
+        here = launched()
+    except InputError:
+        return True
     return here is None or here.rank == 0
 
 

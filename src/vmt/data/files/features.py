@@ -141,7 +141,6 @@ def _computed(
             def flush() -> None:
                 if batch:
                     vectors[rows] = extractor.features(np.stack(batch))
-                    advance(len(batch))
                 rows.clear()
                 batch.clear()
 
@@ -157,6 +156,7 @@ def _computed(
             return {"features": vectors, "faults": np.array(found)}
 
         arrays = cached_arrays("features", [*about, list(group)], compute, cache)
+        advance(sum(len(places[digest]) for digest in group))  # those from the cache, too
         for digest, vector, fault in zip(group, arrays["features"], arrays["faults"], strict=True):
             for i in places[digest]:
                 out[i] = vector
