@@ -280,10 +280,15 @@ def lost_by(records: Sequence[Mapping[str, Any]], score: str) -> tuple[list[floa
             chosen = candidates[record["choice"]["chosen"]]["accuracy"]
         else:
             chosen = candidates[chosen_by(candidates, score)]["accuracy"]
-        lost.append(100 * (max(c["accuracy"] for c in candidates.values()) - chosen))
+        lost.append(points(max(c["accuracy"] for c in candidates.values()) - chosen))
         if REFERENCE in candidates:
-            harm.append(100 * (candidates[REFERENCE]["accuracy"] - chosen))
+            harm.append(points(candidates[REFERENCE]["accuracy"] - chosen))
     return lost, harm
+
+
+def points(difference: float) -> float:
+    """A difference of two accuracies, which have four decimals, in points: exactly 2 or 5 is not more than that."""
+    return round(100 * difference, 2)
 
 
 def pairs_right(records: Sequence[Mapping[str, Any]], score: str) -> tuple[int, int]:
@@ -295,7 +300,7 @@ def pairs_right(records: Sequence[Mapping[str, Any]], score: str) -> tuple[int, 
             after = f"{name}+dirt_t"
             if after not in candidates:
                 continue
-            gain = 100 * (candidates[after]["accuracy"] - candidates[name]["accuracy"])
+            gain = points(candidates[after]["accuracy"] - candidates[name]["accuracy"])
             if abs(gain) <= EQUAL:
                 continue
             total += 1
@@ -319,10 +324,10 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
         right, total = pairs_right(records, score) if score not in (GUARDED, *CANDIDATES) else (0, 0)
         cells = [
             f"always {score}" if score in CANDIDATES else f"`{score}`",
-            f"{np.mean([points <= CLOSE for points in lost]):.0%}",
+            f"{np.mean([each <= CLOSE for each in lost]):.0%}",
             f"{np.mean(lost):.1f}",
             f"{max(lost):.0f}",
-            str(sum(points > HARM for points in harm)),
+            str(sum(each > HARM for each in harm)),
             f"{right} of {total}" if total else "",
         ]
         rows.append((float(np.mean(lost)), cells))
