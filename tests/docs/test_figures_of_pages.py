@@ -1,7 +1,7 @@
 """The published numbers are computed anew from the files in results/, without the code that wrote the pages.
 
-Accuracies are decimals in the files, so means are exact fractions here, rounded once, and halves are rounded up. ± has the
-standard deviation of a sample (n − 1) behind it.
+Accuracies are decimals in the files, so means are exact fractions here, rounded once, and halves are rounded up. The
+number behind ± is the standard deviation of a sample (n − 1).
 """
 
 import json
