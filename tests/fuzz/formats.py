@@ -1,15 +1,12 @@
-"""Every format that vmt opens: small valid files, how they are mutated, and everything that reads them."""
+"""Every format that vmt opens: how its files are mutated, and everything that reads them."""
 
 import bz2
 import gzip
 import hashlib
 import io
 import json
-import pickle
 import random
 import shutil
-import struct
-import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -17,16 +14,34 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save
-from scipy.io import savemat
 
 import vmt
 from tests.fuzz import mutations as m
+from tests.fuzz.valid import (
+    FIXTURES,
+    cifar_batch,
+    fixture,
+    idx,
+    labels,
+    mat,
+    model_file,
+    model_on_features,
+    npy,
+    npz,
+    numbers,
+    parquet,
+    picture,
+    picture_bytes,
+    table,
+    tar,
+    usps_text,
+    vectors,
+)
 from tests.user_modules import frozen
 from vmt.cli import select
 from vmt.data.domains import domain
@@ -41,8 +56,6 @@ from vmt.data.stored import StoredSamples
 from vmt.data.synthetic.mnistm import read_mnistm
 from vmt.errors import InputError
 from vmt.export import load_exported
-from vmt.model import Model
-from vmt.nets.backbone import Backbone, make_backbone
 from vmt.nets.factory import NetSpec
 from vmt.nets.pretrained import load_weights
 from vmt.progress import Progress
@@ -55,7 +68,6 @@ from vmt.trackers import read_tracked
 from vmt.train.checkpoint import LoopState, load_latest, to_bytes
 from vmt.train.log import Log
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "364b1c0"
 Files = Mapping[str, bytes]
 Reader = Callable[[Path], object]
 
@@ -79,131 +91,11 @@ class Format:
         return name, files
 
 
-# --- Valid files ---
-
-
-def table(delimiter: str = ",") -> bytes:
-    rows = [("length", "width", "height", "label")]
-    rows += [(f"{k / 7:.3f}", str(k % 5), f"{k - 4}e-1", ("ant", "bee", "ä")[k % 3]) for k in range(12)]
-    return "\n".join(delimiter.join(row) for row in rows).encode()
-
-
-def picture(number: int, mode: str = "RGB") -> Image.Image:
-    pixels = np.random.default_rng(number).integers(0, 256, (9, 10, 4), dtype=np.uint8)
-    return Image.fromarray(pixels, "RGBA").convert(mode)
-
-
-def picture_bytes(kind: str, mode: str = "RGB", **options: Any) -> bytes:
-    out = io.BytesIO()
-    picture(1, mode).save(out, kind, **options)
-    return out.getvalue()
-
-
-def npy(array: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
-
-
-def npz(compressed: bool = False, **arrays: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(out, **arrays)  # type: ignore[arg-type]
-    return out.getvalue()
-
-
-def numbers(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-
-
-def vectors(count: int = 12) -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
-
-
-def labels(count: int, classes: int = 3) -> np.ndarray:
-    return np.arange(count, dtype=np.int64) % classes
-
-
-def parquet(number: int) -> bytes:
-    import pyarrow
-    from pyarrow import parquet as writer
-
-    columns = {"length": vectors()[:, 0], "width": labels(12), "height": vectors()[:, 2], "label": ["ant", "bee"] * 6}
-    if number:
-        columns |= {"width": [None, True] * 6, "height": [str(k) for k in range(12)]}
-    out = io.BytesIO()
-    codec = ("none", "gzip", "snappy")[number % 3]
-    writer.write_table(pyarrow.table(columns), out, compression=codec, use_dictionary=number != 1)
-    return out.getvalue()
-
-
-def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
-
-
-def mat(compressed: bool, version: str = "5") -> bytes:
-    out = io.BytesIO()
-    x = numbers(32, 32, 3, 2) if version == "5" else numbers(32, 32)
-    savemat(out, {"X": x, "y": np.array([[1], [10]])}, do_compression=compressed, format=version)
-    content = out.getvalue()
-    return content if version == "4" else b"MATLAB 5.0 MAT-file".ljust(116) + content[116:]  # without the time
-
-
-def usps_text() -> bytes:
-    values = (numbers(3, 256) / 127.5 - 1).round(3)
-    rows = [" ".join([str(k + 1), *(f"{i}:{v}" for i, v in enumerate(row, 1))]) for k, row in enumerate(values)]
-    return "\n".join(rows).encode() + b"\n"
-
-
-def cifar_batch(protocol: int) -> bytes:
-    return pickle.dumps({b"data": numbers(2, 3072), b"labels": [3, 9], b"batch_label": b"testing"}, protocol)
-
-
-def tar() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, content in (("a/one.bin", b"1" * 700), ("a/zwölf.bin", b"2"), ("a/b/three.bin", b"")):
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-        link = tarfile.TarInfo("a/link")
-        link.type, link.linkname = tarfile.SYMTYPE, "one.bin"
-        archive.addfile(link)
-    return out.getvalue()
-
-
-def model_on_features(folder: Path) -> bytes:
-    backbone = make_backbone(frozen)
-    width = backbone.width
-    preprocess = Preprocess(width, None, (1.0,) * width, (0.0,) * width)
-    return model_file(folder, NetSpec("mlp", (width,), 3), preprocess, backbone=backbone)
+# --- Readers ---
 
 
 def start_from(name: str, folder: Path) -> None:
     load_weights(torch.nn.Linear(3, 2), folder / name)
-
-
-def model_file(
-    folder: Path,
-    spec: NetSpec,
-    preprocess: Preprocess,
-    features: tuple[str, ...] = (),
-    backbone: Backbone | None = None,
-) -> bytes:
-    torch.manual_seed(0)
-    path = folder / "model.safetensors"
-    Model(spec.build(), spec, preprocess, ("ant", "bee", "cat"), {"method": "vmt"}, features, backbone).save(path)
-    content = path.read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    # The order of the names in the header is another one in each process.
-    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True).encode()
-    return struct.pack("<Q", len(header)) + header + content[8 + length :]
-
-
-def fixture(name: str) -> bytes:
-    return (FIXTURES / name).read_bytes()
-
-
-# --- Readers ---
 
 
 VECTORS = InputSpec(Preprocess(3, None, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))

@@ -17,8 +17,9 @@ import pytest
 from scipy.io import loadmat, savemat
 
 import vmt
-from tests.fuzz.formats import IMAGES, VECTORS, fixture, mat, model_file, npz, numbers, parquet, table
+from tests.fuzz.formats import IMAGES, VECTORS
 from tests.fuzz.mutations import DEEP
+from tests.fuzz.valid import fixture, mat, model_file, npz, numbers, parquet, table
 from vmt.data.files.numpy_files import iterate_rows, read_npy
 from vmt.data.files.own import own_task, read_own
 from vmt.data.files.stream import Unreadable, stream_samples

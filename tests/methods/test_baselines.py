@@ -1,6 +1,5 @@
 """DANN, CDAN, MMD, MCC and Co-DA: a step written out plainly, and training that DIRT-T can follow."""
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +8,7 @@ from torch import Tensor
 from tests.restated import Restated, rows
 from tests.small import blobs, build, context, recorded
 from vmt import methods
-from vmt.data import Domain, Task, domain, make_task
+from vmt.data import Domain, Task
 from vmt.losses import BANDWIDTHS
 from vmt.methods.nouns import Adam
 from vmt.nets import cnn, mlp
@@ -135,16 +134,6 @@ def test_the_random_matrices_of_cdan_do_not_change() -> None:
     step(method.phases[0], state, context())
     changed = {n for n, t in state.roles["discriminator"].state_dict().items() if not torch.equal(t, before[n])}
     assert changed == {f"stages.domain.{layer}.{kind}" for layer in (1, 3) for kind in ("weight", "bias")}
-
-
-@pytest.fixture
-def task() -> Task:
-    random = np.random.default_rng(0)
-    y = np.arange(240) % 3
-    centres = 3 * random.standard_normal((3, 6))
-    x, moved = (centres[y] + random.standard_normal((240, 6)) for _ in range(2))
-    target = domain(moved + 0.8, name="target")
-    return make_task(domain(x, y, name="source"), target, target_test=domain(moved + 0.8, y, name="test"))
 
 
 @pytest.mark.parametrize("name", ["adabn", "mmd", "mcc", "cdan", "co_da", "vmt_mcc"])

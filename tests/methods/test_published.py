@@ -1,6 +1,5 @@
 """The systems of other papers: a step of each written out plainly, training that learns, and their networks."""
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +8,7 @@ from torch import Tensor
 from tests.restated import Numbers, Restated, rows
 from tests.small import blobs, build, context, recorded
 from vmt import methods
-from vmt.data import Task, domain, make_task
+from vmt.data import Task
 from vmt.methods.nouns import SGD, Adam, Method
 from vmt.methods.published import Distortion, Masking, Motion
 from vmt.nets import mlp
@@ -138,16 +137,6 @@ def test_a_step_of_drcn_written_out_plainly() -> None:
     gradients = torch.autograd.grad(0.6 * error, weights, allow_unused=True)
     norm = torch.stack([g.norm() for g in gradients if g is not None]).norm()
     torch.testing.assert_close(found["reconstruction/gradient norm"], norm)
-
-
-@pytest.fixture
-def task() -> Task:
-    random = np.random.default_rng(0)
-    y = np.arange(240) % 3
-    centres = 3 * random.standard_normal((3, 6))
-    x, moved = (centres[y] + random.standard_normal((240, 6)) for _ in range(2))
-    target = domain(moved + 0.8, name="target")
-    return make_task(domain(x, y, name="source"), target, target_test=domain(moved + 0.8, y, name="test"))
 
 
 @pytest.mark.parametrize("name", ["dann_grl", "pi_model", "drcn", "dsn"])

@@ -26,6 +26,7 @@ from vmt.evaluate.accuracy import evaluate
 from vmt.methods.nouns import Method
 from vmt.nets import cnn
 from vmt.nets.networks import Staged
+from vmt.ranks.group import ALONE, Ranks
 from vmt.runs.folder import data_fingerprint
 from vmt.step.iteration import make_context, step
 from vmt.step.state import State, build_state
@@ -62,12 +63,12 @@ def network() -> Staged:
     return cnn((1, 8, 8), 3, widths=(4, 4, 4))
 
 
-def trained(task: Task, method: Method, steps: tuple[int, ...], resume_at: int = 0) -> State:
+def trained(task: Task, method: Method, steps: tuple[int, ...], resume_at: int = 0, ranks: Ranks = ALONE) -> State:
     """The state after so many steps of each phase; with ``resume_at``, another engine continues after these."""
     state = build_state(method, network, task.sample_shape, 0, CPU)
 
     def made() -> Engine:
-        context = make_context(task, method, state, seed=3, batch_size=4, bfloat16=False)
+        context = make_context(task, method, state, seed=3, batch_size=4, bfloat16=False, ranks=ranks)
         return make_engine("eager", state, context, 3)
 
     run = made()
@@ -98,6 +99,11 @@ def test_streamed_steps_are_those_of_resident_samples(method: Method, tmp_path: 
     streamed = trained(on_disk(task, tmp_path), method, steps)
     assert_same(expected, streamed)
     assert_same(expected, trained(on_disk(task, tmp_path), method, steps, resume_at=3))
+
+
+def test_another_rank_streams_the_samples_of_its_own_draws(tmp_path: Path) -> None:
+    task, method, second = made_task(), METHODS[1], Ranks(rank=1, count=2)  # without a group: nothing is exchanged
+    assert_same(trained(task, method, (4,), ranks=second), trained(on_disk(task, tmp_path), method, (4,), ranks=second))
 
 
 def test_a_compiled_step_has_the_batches_as_arguments(tmp_path: Path) -> None:
