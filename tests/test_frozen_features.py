@@ -3,6 +3,7 @@
 import csv
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,26 @@ def test_what_a_network_expects_of_pictures() -> None:
     as_in_timm.pretrained_cfg = {**cfg, "crop_pct": 0.9}  # type: ignore[assignment]
     assert format_of(as_in_timm) == PictureFormat((224, 224), (0.5,) * 3, (0.2,) * 3, "bicubic", 0.9)
     assert make_backbone(frozen, PictureFormat((16, 16), crop=0.5)).preprocess.format.size == (16, 16)
+
+
+def test_a_network_with_other_weights_code_or_framing_has_other_features_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = "from tests.user_modules import Frozen\ndef make(): return Frozen()\n"
+    (tmp_path / "one_of_mine.py").write_text(code)
+    (tmp_path / "other_of_mine.py").write_text(f"{code}# changed\n")
+
+    def fingerprint(name: str, asked: PictureFormat | None = None) -> str:
+        return replace(make_backbone(f"{name}_of_mine:make", asked), name="").fingerprint
+
+    assert fingerprint("one") == fingerprint("one")
+    assert fingerprint("one") != fingerprint("other")
+    assert fingerprint("one") != fingerprint("one", PictureFormat(crop=0.5))
+    assert fingerprint("one") != fingerprint("one", PictureFormat(mean=(0.5,), std=(0.5,)))
+    changed = make_backbone("one_of_mine:make")
+    changed.module.maps.weight[3, 0, 0, 0] += 1e-3  # type: ignore[index,union-attr]
+    assert replace(changed, name="").fingerprint != fingerprint("one")
 
 
 def test_a_network_that_flattens_with_view_gives_features_as_well() -> None:

@@ -150,6 +150,7 @@ def adapt(
     """
     config, asked = split_settings(settings)
     check_arguments(method, out, resume, asked, dirt_t)
+    progress = progress and is_first()  # otherwise the bars of several ranks would mix
     check_arguments_of_auto(method, minutes, dirt_t, match_shares, target_labels, asked)
     data = data_of(source, target, target_test, target_labels, target_label_weight)
     data = dataclasses.replace(

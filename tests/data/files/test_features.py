@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,9 +39,9 @@ def read(folder: Path, extractor: Means) -> tuple[np.ndarray, tuple[str, ...]]:
     return x, notes
 
 
-def computed(folder: Path, **options: str) -> int:
+def computed(folder: Path, **options: Any) -> int:
     """How many pictures a network sees until all features of a folder are known."""
-    extractor = Means(**options)  # type: ignore[arg-type]
+    extractor = Means(**options)
     read(folder, extractor)
     return extractor.seen
 
@@ -56,6 +57,7 @@ def test_features_are_computed_once(tmp_path: Path) -> None:
     again, _ = read(folder, Means())
     assert {tuple(row) for row in first} == {tuple(row) for row in again}
     assert computed(folder, fingerprint="other weights") == 9
+    assert computed(folder, preprocess=image_preprocess((12, 12), 3, PictureFormat(crop=0.5))) == 9
 
 
 def test_a_changed_picture_is_computed_again_and_most_others_are_not(
