@@ -343,7 +343,7 @@ def study(records: Sequence[Mapping[str, Any]]) -> str:
         of_group = [record for record in records if record["task"] in GROUPS[group]]
         for length in sorted({record["iterations"] for record in of_group}, key=lambda n: n or 0):
             trials = [record for record in of_group if record["iterations"] == length]
-            made = sorted({(r["made"]["torch"], r["made"]["commit"] or "an export") for r in trials})
+            made = sorted({(r["made"]["torch"], r["made"]["commit"] or "not recorded") for r in trials})
             where = "; ".join(f"torch {torch}, commit {commit}" for torch, commit in made)
             tasks, seeds = {record["task"] for record in trials}, sorted({record["seed"] for record in trials})
             parts.append(

@@ -77,3 +77,10 @@ def setup(app: Any) -> None:
                 link.replace_self(link.children)
 
     app.connect("doctree-resolved", plain_words)
+
+    def dashes(app: Any, tree: nodes.document, page: str) -> None:
+        """Sphinx puts two hyphens between a parameter and its description."""
+        for text in [text for text in tree.findall(nodes.Text) if text == " -- "]:
+            text.parent.replace(text, nodes.Text(" – "))
+
+    app.connect("doctree-resolved", dashes)

@@ -1,5 +1,6 @@
 """The pages of documentation about the paper: one for each table and one for the figures, from the result files."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import mean, stdev
@@ -113,7 +114,7 @@ def table_page(table: Table, results: Path, link: str) -> str:
         f"```console\n$ vmt paper run {table.name} --data DATA\n$ vmt paper show {table.name}\n```",
         "Accuracy on the target test set in percent: mean ± standard deviation over the runs, with their number in "
         "brackets." + (" A dash stands for a number that has no run yet." if several_tasks else ""),
-        rows_and_tasks(table, results) if several_tasks else one_line_per_cell(table, results),
+        unbroken(rows_and_tasks(table, results) if several_tasks else one_line_per_cell(table, results)),
         "\n".join(f"- {note}" for note in table.notes),
         "## The runs",
         list_of_runs(experiments, results, link) or "None has been run yet.",
@@ -123,6 +124,11 @@ def table_page(table: Table, results: Path, link: str) -> str:
     if earlier := list_of_runs(experiments, results / EARLIER, f"{link}/{EARLIER}"):
         parts += ["## Earlier runs, not counted above", earlier]
     return "\n\n".join(parts) + "\n"
+
+
+def unbroken(table: str) -> str:
+    """The table without line breaks beside ± and inside short cells."""
+    return re.sub(r" (±|of) (?=\d)|(?<=paper) (?=[\d–])", lambda m: m[0].replace(" ", "\u00a0"), table)
 
 
 def figures_page(out: Path) -> str:
@@ -179,7 +185,7 @@ def rows_and_tasks(table: Table, results: Path) -> str:
         shown = ours_or_partial(row) if row["runs"] or row["partial"] else "–"
         paper = f"<br>paper {papers(row)}" if row["paper"] is not None else ""
         text = f"{shown}{count}{collapsed}{other_sets(row)}{paper}"
-        texts.setdefault(cell.row, {})[cell.column] = text.replace(" ± ", "\u00a0±\u00a0")  # no line break beside it
+        texts.setdefault(cell.row, {})[cell.column] = text
     lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     lines += [f"| {row} | " + " | ".join(cells.get(c, "") for c in columns) + " |" for row, cells in texts.items()]
     return "\n".join(lines)
