@@ -39,7 +39,7 @@ VADA_WEIGHTS = (
 CO_DA_VALUES = (
     "Co-DA's own weights could not be found. The diversity's 0.001 and ceiling of 10 are from a public "
     "re-implementation. Its λ_p of 0.1 was too large here: one of two runs on MNIST → SVHN collapsed before 20,000 "
-    "iterations, and the other fell from 66 to 55 % on SVHN's test set; here it is 0.01."
+    "iterations, and the other fell from 66 to 55 % on SVHN's test set (without result files); here it is 0.01."
 )
 CO_DA_RUNS = (
     "The runs of Co-DA so far (commit b63622f) had a diversity term without effect: it summed over all 4,096 values of "
@@ -64,6 +64,7 @@ AT_160K = (
     "The paper's 59.3 for VMT on MNIST → SVHN is from iteration 160,000. Its ten runs have 51.9 ± 5.7 at 40,000, with "
     "which the row “VMT at 40,000” is compared."
 )
+CONSTANT = "All rows have a constant λ_t, as in the paper."
 TEN = "The paper's numbers are means of ten runs."
 REUSED = (
     "A run of VMT for 160,000 iterations passes through iteration 40,000, and a longer DIRT-T through iteration "
@@ -111,7 +112,7 @@ VAT_VERSUS_VMT = (
     *COMMON,
     "The paper copied its first two rows from the VADA paper. Here they have VADA's λ_t, and the rows with L_m have "
     "VMT's.",
-    "All rows have a constant λ_t. With warm-up, the last row has the numbers of [Table 1](evaluation.md).",
+    f"{CONSTANT} [Table 1](evaluation.md) has the row L_c, L_v, L_m with warm-up.",
     FORTY_K,
     SYN_IS_RECREATED,
 )
@@ -119,6 +120,7 @@ LAMBDA_T = (
     *COMMON,
     "The paper's numbers are means of ten runs; one of the ten at 0.02 collapsed.",
     "The row “source” is the accuracy on the source's test set, by which the paper excludes collapsed runs.",
+    f"{CONSTANT} [Table 2](ten-runs.md) has those of 0.06 with warm-up.",
     REUSED,
 )
 MIXUP = (
@@ -128,6 +130,7 @@ MIXUP = (
     "The paper's numbers are means of ten runs; those on the hidden layer range from 16.3 to 85.5, and with DIRT-T "
     "from 17.6 to 95.9.",
     "The paper gives no equation for mixup on the hidden layer; ours is one reading of its text.",
+    f"{CONSTANT} [Table 2](ten-runs.md) has mixup on logits with warm-up.",
 )
 FROZEN_LAMBDA = (
     *COMMON,

@@ -42,7 +42,8 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     "gradient-norms-no-instance-norm": (
         "Gradient norms in between samples, without instance norm",
         "The same for the runs without instance norm, where VADA and VMT have the same λ_t. Here the norms of VMT are "
-        "smaller, as in the paper: 1.67 against 2.75 in the middle, 1.06 against 1.64 at the samples.",
+        "smaller, as in the paper: 1.67 against 2.75 in the middle, 1.06 against 1.64 at the samples. These numbers "
+        "are in the picture alone.",
         "gradient-norms --no-instance-norm --data DATA --samples 0 --seeds 0,1,2",
     ),
     "accuracy-over-time": (

@@ -352,9 +352,7 @@ TABLES: dict[str, Table] = {
             ),
             notes.FROZEN_LAMBDA,
         ),
-        Table(
-            "upper-bound", "Trained on target labels, SVHN without instance norm", (UPPER_BOUND,), (notes.LAST_MODEL,)
-        ),
+        Table("upper-bound", "Trained on target labels, SVHN without instance norm", (UPPER_BOUND,), notes.COMMON),
         Table("choices", "The choices, made on 1,000 target images held apart", choices(), notes.CHOICES),
     )
 }
