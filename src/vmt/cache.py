@@ -76,7 +76,8 @@ def trim(kind: str) -> None:
         total += entry.size
         unused = time.time() - entry.used
         if unused > CACHE_DAYS * DAY or (total > CACHE_BYTES and unused > DAY):
-            remove_entry(entry.path)
+            with suppress(OSError):  # it may be another user's, and what stays does no harm
+                remove_entry(entry.path)
 
 
 def remove(kinds: Iterable[str]) -> list[Entry]:

@@ -50,11 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     model = load(arguments.model, arguments.net, arguments.device, arguments.features)
     if arguments.test is not None:
         from vmt.data.files.own import read_labelled
+        from vmt.data.files.stream import InputSpec
 
-        label = arguments.label or label_of(arguments.model)
-        samples, notes = read_labelled(
-            arguments.test, model.classes, model.preprocess, model.features, label, model.backbone
-        )
+        reads = InputSpec(model.preprocess, model.features, arguments.label or label_of(arguments.model))
+        samples, notes = read_labelled(arguments.test, model.classes, reads, model.backbone)
         x, y, name = samples.x, samples.y, arguments.test
         for note in notes:
             print(note)

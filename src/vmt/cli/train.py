@@ -109,7 +109,9 @@ def add_data(group: argparse._ArgumentGroup) -> None:
         help="also train on the known labels of the target, with this weight (default: 1); without this option they "
         "are only used to measure the accuracy",
     )
-    group.add_argument("--no-cache", action="store_true", help="neither use nor write the cache of decoded pictures")
+    group.add_argument(
+        "--no-cache", action="store_true", help="neither use nor write the cache of decoded pictures and features"
+    )
     group.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/TASK-METHOD-SEED)")
     group.add_argument(
         "--resume", metavar="RUN", type=Path, help="resume this run, with the settings that it was started with"

@@ -9,6 +9,7 @@ from typing import Any
 
 import vmt
 from vmt.data.files.own import read_labelled
+from vmt.data.files.stream import InputSpec
 from vmt.data.task import Task
 from vmt.errors import InputError, counted, few
 from vmt.figures import phase_changes
@@ -89,9 +90,8 @@ def with_test(task: Task, options: Options, label: str | None) -> Task:
     """A task with the labelled samples of ``--test``, if they are given, as its target test set."""
     if options.test is None:
         return task
-    samples, _ = read_labelled(
-        options.test, task.classes, task.preprocess, task.source.features, options.label or label, task.backbone
-    )
+    reads = InputSpec(task.preprocess, task.source.features, options.label or label)
+    samples, _ = read_labelled(options.test, task.classes, reads, task.backbone)
     return replace(task, target_test=replace(samples, x=task.preprocess.fit(samples.x)))
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vmt.data.files.own import read_labelled
+from vmt.data.files.stream import InputSpec
 from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.device import torch_device
@@ -71,7 +72,8 @@ def accuracy_alone(
         model = load(model_at_the_end(run.folder), trusted, device, named)
     except InputError:
         return None
-    samples, _ = read_labelled(test, model.classes, model.preprocess, model.features, label, model.backbone)
+    reads = InputSpec(model.preprocess, model.features, label)
+    samples, _ = read_labelled(test, model.classes, reads, model.backbone)
     evaluation = model.evaluate(samples.x, samples.y)
     assert evaluation.accuracy is not None
     return evaluation.accuracy, evaluation.samples

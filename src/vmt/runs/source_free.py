@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from vmt.data.files.own import EVALUATION_ONLY, read_as_trained, read_labelled
+from vmt.data.files.stream import InputSpec
 from vmt.data.preprocess import check_range
 from vmt.data.task import Task
 from vmt.errors import InputError
@@ -45,14 +46,15 @@ def target_task(
     """The target as the model reads it, and in place of the source the target with the classes that it predicts."""
     model = starting_model(data, network)
     assert data.target is not None
-    how = (model.classes, model.preprocess, model.features, data.label, model.backbone, memory)
-    own, notes = read_as_trained(data.target, *how, cache=cache)
+    reads = InputSpec(model.preprocess, model.features, data.label)
+    own = read_as_trained(data.target, model.classes, reads, model.backbone, memory, cache=cache)
+    notes = own.notes
     target = replace(own.domain, x=model.preprocess.fit(own.domain.x))
     if target.is_images:
         check_range(target.x, model.preprocess.values)
     test = None
     if data.target_test is not None:
-        test, more = read_labelled(data.target_test, *how)
+        test, more = read_labelled(data.target_test, model.classes, reads, model.backbone, memory)
         notes += more
     elif own.labels is not None and (own.labels >= 0).any():
         known = torch.from_numpy(own.labels >= 0).nonzero().flatten()

@@ -14,7 +14,7 @@ import torch
 from tests.own_pictures import class_folders, picture, save, unlabelled_folder
 from vmt.data import read_own
 from vmt.data.files import store as module
-from vmt.data.files.store import JOURNAL, ROWS, Picture, open_store, pack
+from vmt.data.files.store import JOURNAL, LOCK, ROWS, Picture, open_store, pack
 from vmt.data.stored import StoredSamples
 from vmt.errors import InputError
 
@@ -64,10 +64,12 @@ def test_interrupted_packing_continues_after_what_is_there(tmp_path: Path) -> No
     pack(tmp_path, 50, SHAPE, rest)
     assert rest.read == list(range(28, 50)), "7 chunks of 4 were there"
     check(tmp_path)
+    (tmp_path / LOCK).unlink()
     again = Reading()
     pack(tmp_path, 50, SHAPE, again)
     assert again.read == []
     assert not (tmp_path / JOURNAL).exists()
+    assert not (tmp_path / LOCK).exists(), "a complete store is only read"
 
 
 @pytest.mark.parametrize("damage", ["journal cut", "journal text", "rows cut", "rows changed"])

@@ -17,10 +17,10 @@ from vmt.data.files.folders import PictureList, list_pictures
 from vmt.data.files.numpy_files import read_npy, read_npz
 from vmt.data.files.paths import INPUT_FORMATS, TABLE_SUFFIXES, existing_file, file_suffix
 from vmt.data.files.pictures import PictureHeaders, read_headers, read_pictures
-from vmt.data.files.stream import to_value_range
+from vmt.data.files.stream import InputSpec, to_value_range
 from vmt.data.files.tables import LABEL, TableOptions, read_csv, read_parquet
 from vmt.data.framing import INTERPOLATIONS, Framing, PictureFormat, Size
-from vmt.data.preprocess import BYTES, Preprocess
+from vmt.data.preprocess import BYTES
 from vmt.data.stored import StoredSamples
 from vmt.data.task import Task, check_digits, make_task
 from vmt.device import memory_for_samples
@@ -129,9 +129,7 @@ def read_own(
 def read_labelled(
     path: Path | str,
     classes: Sequence[str],
-    preprocess: Preprocess,
-    features: Sequence[str],
-    label: str | None = None,
+    reads: InputSpec,
     extractor: Extractor | None = None,
     memory: str = "auto",
 ) -> tuple[Domain, tuple[str, ...]]:
@@ -139,37 +137,31 @@ def read_labelled(
 
     Samples whose label is unknown are left out. With an `extractor`, pictures are read as their features.
     """
-    own, notes = read_as_trained(path, classes, preprocess, features, label, extractor, memory, needs_labels=True)
+    own = read_as_trained(path, classes, reads, extractor, memory, needs_labels=True)
     if own.labels is None:
-        raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), label)}.")
+        raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), reads.label)}.")
     known = np.flatnonzero(own.labels >= 0)
     part = own.domain.subset(torch.from_numpy(known))
-    labelled = domain(
-        part.x,
-        own.labels[known],
-        name=part.name,
-        features=part.features,
-        missing=preprocess.fill is not None,
-    )
-    files = tuple(own.domain.files[i] for i in known) if own.domain.files else ()
-    return replace(labelled, files=files), notes
+    missing = reads.preprocess.fill is not None
+    labelled = domain(part.x, own.labels[known], name=part.name, features=part.features, missing=missing)
+    return replace(labelled, files=part.files), own.notes
 
 
 def read_as_trained(
     path: Path | str,
     classes: Sequence[str],
-    preprocess: Preprocess,
-    features: Sequence[str],
-    label: str | None = None,
+    reads: InputSpec,
     extractor: Extractor | None = None,
     memory: str = "auto",
+    *,
     needs_labels: bool = False,
     cache: bool = True,
-) -> tuple[Own, tuple[str, ...]]:
-    """Your own samples as a model with these classes reads them, and notes about the files.
+) -> Own:
+    """Your own samples as a model with these classes reads them.
 
     Pictures that take more than `memory` stay on the disk.
     """
+    preprocess = reads.preprocess
     pictures: dict[str, Any] = (
         {"image_size": preprocess.size, "channels": preprocess.channels, "format": preprocess.format}
         if preprocess.size and extractor is None
@@ -178,8 +170,8 @@ def read_as_trained(
     own = read_own(
         path,
         classes=classes,
-        features=features,
-        label=label,
+        features=reads.features,
+        label=reads.label,
         missing=preprocess.fill is not None,
         needs_labels=needs_labels,
         cache=cache,
@@ -192,7 +184,7 @@ def read_as_trained(
     if preprocess.size is not None and x.dtype == torch.uint8 and file_suffix(Path(path)) not in (".npz", ".npy"):
         x = x.loaded() if isinstance(x, StoredSamples) and preprocess.values is not BYTES else x
         x = x if isinstance(x, StoredSamples) else torch.as_tensor(to_value_range(x.numpy(), preprocess))
-    return replace(own, domain=replace(own.domain, x=x)), own.notes
+    return replace(own, domain=replace(own.domain, x=x))
 
 
 def own_task(

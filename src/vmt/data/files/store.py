@@ -88,8 +88,11 @@ def open_store(folder: Path, shape: tuple[int, ...]) -> Store | None:
 def pack(folder: Path, count: int, shape: tuple[int, ...], read: Read) -> Store:
     """The store in a folder, which is packed now if it is not there, or not completely.
 
-    If another process packs the same store, this one waits for it.
+    If another process packs the same store, this one waits for it. A complete store is only read, so that it may be in
+    a cache that cannot be written to.
     """
+    if (complete := open_store(folder, shape)) is not None:
+        return complete
     with explain_write_errors(folder / ROWS):
         folder.mkdir(parents=True, exist_ok=True)
         with waiting_lock(folder / LOCK):
