@@ -117,11 +117,12 @@ def page(records: Sequence[Record]) -> str:
     """The whole page."""
     published = [r for r in records if r["settings"] is None or r["settings"] == {"method": r["contender"]}]
     results = Results(published)
-    ours = [name for name in results.contenders if name not in PEERS]
-    peers = [name for name in PEERS if name in results.contenders]
     parts = [HEAD]
     for which, title in ((REPORTING, "Tasks for reporting"), (CHOOSING, "Tasks for choosing")):
         tasks = [task for task in results.tasks if side(task) == which]
+        run = {contender for task, contender, _ in results.records if task in tasks}
+        ours = [name for name in results.contenders if name in run and name not in PEERS]
+        peers = [name for name in PEERS if name in run]
         if tasks:
             parts += [f"## {title}", overall(results, tasks, [*ours, *peers], peers)]
             if DEFAULT_METHOD in ours and peers:
