@@ -67,8 +67,11 @@ def same(a: Any, b: Any) -> bool:
 
 
 def ranks(means: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The rank of each contender on each task, 1 for the best; one without a result shares the last rank."""
-    filled = np.where(np.isnan(means), -1, means)
+    """The rank of each contender on each task, 1 for the best; one without a result shares the last rank.
+
+    Means that are equal share a rank, also if their last bits differ because they were added up in another order.
+    """
+    filled = np.where(np.isnan(means), -1, means).round(10)
     return np.array([rankdata(-row) for row in filled]).reshape(means.shape)
 
 

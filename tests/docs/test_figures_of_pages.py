@@ -275,22 +275,33 @@ def test_the_tables_of_the_benchmark_are_means_over_its_seeds() -> None:
     for r in records("own_data.jsonl"):
         if r["settings"] in (None, {"method": r["contender"]}) and r.get("accuracy") is not None:
             accuracies[r["task"], r["contender"]][r["seed"]] = percent(r["accuracy"])
-    compared = 0
-    means: dict[str, list[Fraction]] = {}
+    halves: list[tuple[dict[str, list[str]], dict[str, dict[str, Fraction]]]] = []
     for head, *rows in tables("docs/own-data-bench.md"):
         names = [name.strip("`") for name in head[1:]]
         if head[:2] == ["contender", "mean accuracy, %"]:
-            overall, means = {row[0].strip("`"): row[1] for row in rows}, defaultdict(list)
+            halves.append(({row[0].strip("`"): row[1:] for row in rows}, defaultdict(dict)))
         elif head[0] == "task" and head[1].startswith("`"):
             for task, *cells in rows:
                 for name, cell in zip(names, cells, strict=True):
                     if cell != "–":
                         values = [*accuracies[task, name].values()]
                         assert close(cell, mean(values), *([deviation(values)] if values[1:] else [])), (task, name)
-                        means[name].append(mean(values))
-                        compared += 1
-            assert all(close(overall[n], mean(means[n])) for n in names if overall[n] != "–")
-    assert compared > 100
+                        halves[-1][1][task][name] = mean(values)
+    assert sum(len(means) for _, each in halves for means in each.values()) > 100
+    for overall, each in halves:
+        for name, (shown, rank, _, least, *_) in overall.items():
+            assert close(rank, mean([place(name, means, len(overall)) for means in each.values()])), name
+            if shown != "–":
+                assert close(shown, mean([means[name] for means in each.values()])), name
+            if least != "–":
+                assert close(least, min(means[name] - means["source_only"] for means in each.values())), name
+
+
+def place(name: str, means: dict[str, Fraction], contenders: int) -> Fraction:
+    """The rank on a task; equal ones share a rank, and those without a result share the last."""
+    own = means.get(name, Fraction(-1))
+    others = [*means.values(), *[Fraction(-1)] * (contenders - len(means))]
+    return 1 + sum(value > own for value in others) + Fraction(sum(value == own for value in others) - 1, 2)
 
 
 def close(shown: str, *exact: Fraction) -> bool:
