@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from vmt.data.framing import PictureFormat, format_from
 from vmt.data.preprocess import Preprocess, image_preprocess
 from vmt.device import cpu_threads, default_torch_settings, single_precision, torch_device, usable_cores
-from vmt.errors import InputError, perhaps
+from vmt.errors import InputError
 from vmt.nets.adapter import Encoder, Vectors, taken_out
 from vmt.nets.factory import (
     OWN_MODULE,
@@ -37,9 +37,8 @@ from vmt.nets.factory import (
     head_of,
     imported,
     reason,
-    timm,
 )
-from vmt.nets.pretrained import TORCHVISION, torchvision_models, torchvision_module
+from vmt.nets.pretrained import TORCHVISION, networks_of, torchvision_module, with_network
 from vmt.nets.registry import NETS, starts_trained
 
 # Pictures at a time. On a CPU, the memory for larger batches costs more than they gain: EfficientNet-Lite0 takes 54 ms
@@ -260,7 +259,8 @@ def expected_format(net: str | Callable[..., Any] | None, options: Mapping[str, 
     elif net.startswith(TORCHVISION):
         described = SimpleNamespace(**_torchvision_format(net.removeprefix(TORCHVISION)))
     else:
-        config = import_module("timm.models").get_pretrained_cfg(net.removeprefix(TIMM)) if timm() else None
+        networks_of("timm")  # which is refused with a sentence if it is not installed
+        config = import_module("timm.models").get_pretrained_cfg(net.removeprefix(TIMM))
         described = SimpleNamespace(pretrained_cfg=None if config is None else config.to_dict())
     found = format_of(described)
     return None if found.mean is None else found.or_else(USUAL)
@@ -311,10 +311,7 @@ def _code_of(function: Callable[..., Any]) -> str:
 
 
 def _timm_features(name: str, pretrained: bool) -> nn.Module:
-    package = timm()
-    # Names that timm does not list could make it download what they name.
-    if not package.is_model(name):
-        raise InputError(f"timm has no network {name!r}{perhaps(name, package.list_models())}: see timm.list_models().")
+    package = with_network("timm", name)
     try:
         module: nn.Module = package.create_model(name, pretrained=pretrained, num_classes=0)
     except Exception as error:
@@ -341,10 +338,7 @@ def _torchvision_features(name: str, pretrained: bool) -> nn.Module:
 
 def _torchvision_format(name: str) -> dict[str, Any]:
     """What torchvision's best weights of a network expect of pictures."""
-    models = torchvision_models()
-    if name not in models.list_models():
-        raise InputError(f"torchvision has no network {name!r}{perhaps(name, models.list_models())}: correct it.")
-    as_trained = models.get_model_weights(name).DEFAULT.transforms()
+    as_trained = with_network("torchvision", name).get_model_weights(name).DEFAULT.transforms()
     size = as_trained.crop_size[0]
     expected = {"size": size, "crop": size / as_trained.resize_size[0], "interpolation": as_trained.interpolation.value}
     return {**expected, "mean": list(as_trained.mean), "std": list(as_trained.std)}

@@ -25,7 +25,14 @@ from vmt.errors import InputError, perhaps
 from vmt.nets import networks, published
 from vmt.nets.adapter import from_module, last_dense
 from vmt.nets.networks import Staged
-from vmt.nets.pretrained import TORCHVISION, freeze_statistics, load_weights, torchvision_module
+from vmt.nets.pretrained import (
+    TORCHVISION,
+    freeze_statistics,
+    load_weights,
+    networks_of,
+    torchvision_module,
+    with_network,
+)
 from vmt.nets.registry import NETS, NetSettings
 
 # The options that every network takes.
@@ -202,16 +209,12 @@ def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mappin
 
 def has_timm(name: str) -> bool:
     """Whether timm is installed and has a network of that name."""
-    return find_spec("timm") is not None and bool(timm().is_model(name))
+    return find_spec("timm") is not None and bool(networks_of("timm").is_model(name))
 
 
 def build_timm(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Staged:
     """A network of timm for images of any number of channels; the option ``pretrained=True`` loads weights."""
-    package = timm()
-    # Names that timm does not list could make it download what they name.
-    if not package.is_model(name):
-        hint = perhaps(name, package.list_models())
-        raise InputError(f"timm has no network {name!r}{hint}: see timm.list_models().")
+    package = with_network("timm", name)
     if len(shape) != 3:
         raise InputError(f"timm's {name} reads images, but a sample has shape {shape}: use --net mlp for vectors.")
     own = {option: value for option, value in options.items() if option == "pretrained" or option not in SETTINGS}
@@ -248,16 +251,6 @@ def check_timm_options(options: Mapping[str, Any]) -> None:
         parts = value if isinstance(value, list | tuple) else (value,)
         if not all(isinstance(part, str | int | float | None) for part in parts):
             raise InputError(f"the option {option!r} of timm's networks is {value!r}: give a number or a text.")
-
-
-def timm() -> Any:
-    try:
-        return import_module("timm")
-    except ImportError as error:
-        raise InputError(
-            f"networks of timm need the package timm, which cannot be imported ({error}): pip install timm, or choose "
-            "another --net."
-        ) from error
 
 
 # From any module to a staged network.

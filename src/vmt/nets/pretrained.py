@@ -15,27 +15,35 @@ from vmt.nets.networks import Staged
 from vmt.nets.norm import BatchNorm
 
 TORCHVISION = "torchvision:"
+PACKAGES = {"timm": "timm", "torchvision": "torchvision.models"}
 # Training programs keep the weights of a network under one of these names in their checkpoints.
 WRAPPERS = ("state_dict", "model", "model_state_dict", "state_dict_ema")
 # nn.DataParallel and torch.compile put these before every name.
 PREFIXES = ("module.", "_orig_mod.")
 
 
-def torchvision_models() -> Any:
+def networks_of(package: str) -> Any:
+    """The module with the networks of timm or of torchvision."""
     try:
-        return import_module("torchvision.models")
+        return import_module(PACKAGES[package])
     except ImportError as error:
         raise InputError(
-            f"networks of torchvision need the package torchvision, which cannot be imported ({error}): pip install "
-            "torchvision, or choose another --net."
+            f"networks of {package} need the package {package}, which cannot be imported ({error}): pip install "
+            f"{package}, or choose another network."
         ) from error
+
+
+def with_network(package: str, name: str) -> Any:
+    """The same module, if it lists a network of that name: other names could make timm download what they name."""
+    found = networks_of(package)
+    if not (found.is_model(name) if package == "timm" else name in found.list_models()):
+        raise InputError(f"{package} has no network {name!r}{perhaps(name, found.list_models())}: correct the name.")
+    return found
 
 
 def torchvision_module(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Module:
     """A network of torchvision, with its best weights if ``pretrained``; it reads pictures of three channels."""
-    models = torchvision_models()
-    if name not in models.list_models():
-        raise InputError(f"torchvision has no network {name!r}{perhaps(name, models.list_models())}: correct --net.")
+    models = with_network("torchvision", name)
     if len(shape) != 3 or shape[0] != 3:
         raise InputError(f"torchvision's {name} reads pictures of 3 channels, but a sample has shape {shape}.")
     module: nn.Module = models.get_model(name, weights="DEFAULT" if pretrained else None)
