@@ -6,17 +6,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.restated import Numbers, Restated, rows
-from tests.small import blobs, build, context, recorded
+from tests.small import BATCH, blobs, build, context, recorded
 from vmt import methods
-from vmt.data import Task
+from vmt.data import Domain, Task
 from vmt.methods.nouns import SGD, Adam, Method
 from vmt.methods.published import Distortion, Masking, Motion
-from vmt.nets import mlp
+from vmt.nets import cnn, mlp
 from vmt.nets.factory import NetSpec
 from vmt.nets.published import DomainHead, drcn_decoder, dsn_decoder, dsn_private
 from vmt.step.draws import SeededDraws
 from vmt.step.iteration import step
-from vmt.step.state import State
+from vmt.step.state import State, build_state
 from vmt.train import Config, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -93,6 +93,15 @@ def test_a_step_of_domain_separation_written_out_plainly() -> None:
     plain.compare({"classifier": total - 0.5 * l_disc, "discriminator": 0.5 * l_disc, **others})
 
 
+def test_separation_begins_after_a_share_of_the_iterations() -> None:
+    terms = methods.dsn(separation_from=0.25).phases[0].updates[0].terms
+    weights = {term.name: term.weight for term in terms if callable(term.weight)}
+    assert {name.partition("(")[0] for name in weights} == {"L_disc", "difference", "reconstruction"}
+    for weight in weights.values():
+        assert callable(weight)
+        assert weight(0.2) == 0 < weight(0.3)
+
+
 def test_a_step_of_the_pi_model_written_out_plainly() -> None:
     """Only confident predictions of the second pass count, which is held constant; all samples are in the mean."""
     method = methods.pi_model(2.0, 0.5, balance=0.3, noise=0.4, optimiser=SGD(lr=LR, momentum=0))
@@ -137,6 +146,20 @@ def test_a_step_of_drcn_written_out_plainly() -> None:
     gradients = torch.autograd.grad(0.6 * error, weights, allow_unused=True)
     norm = torch.stack([g.norm() for g in gradients if g is not None]).norm()
     torch.testing.assert_close(found["reconstruction/gradient norm"], norm)
+
+
+def test_what_drcn_rebuilds_is_neither_moved_nor_masked() -> None:
+    """With a decoder that gives 0 everywhere, the error is the mean square of what it is compared with."""
+    method, shape = methods.drcn(rotation=45, shift=0.4), (1, 8, 8)
+    state = build_state(method, lambda: cnn(shape, 3, widths=(4, 4, 4)), shape, 0, torch.device("cpu"))
+    for parameter in state.roles["decoder"].parameters():
+        parameter.data.zero_()
+    streams = {name: Domain(torch.rand(20, *shape), torch.arange(20) % 3, name) for name in ("source", "target")}
+    draws = SeededDraws(0, state.step)
+    chosen = draws.choice("reconstruction/target/indices", 20, BATCH)
+    found = step(method.phases[0], state, context(streams, draws))
+    expected = streams["target"].x[chosen].square().mean()
+    torch.testing.assert_close(found["reconstruction/reconstruction"], expected)
 
 
 @pytest.mark.parametrize("name", ["dann_grl", "pi_model", "drcn", "dsn"])

@@ -11,6 +11,7 @@ from tests.ranks.started import ended, start
 from tests.small import blobs
 from vmt import methods
 from vmt.data import Task, make_task
+from vmt.engine.engine import make_engine
 from vmt.evaluate.accuracy import evaluate, outputs_of
 from vmt.methods.nouns import Phase, Update
 from vmt.nets import Staged, mlp
@@ -163,3 +164,21 @@ def test_every_rank_has_draws_of_its_own() -> None:
     alone, first, second = SeededDraws(0, now), SeededDraws(0, now, rank=0), SeededDraws(0, now, rank=1)
     assert torch.equal(alone.bits("x", 5), first.bits("x", 5))
     assert not torch.equal(alone.bits("x", 5), second.bits("x", 5))
+
+
+def test_every_rank_has_dropout_of_its_own() -> None:
+    method = methods.source_only(iterations=5)
+
+    def after_a_step(rank: int) -> dict[str, Tensor]:
+        task = small_task()
+        state = build_state(method, lambda: mlp((4,), 3, dropout=0.5), task.sample_shape, 0, torch.device("cpu"))
+        ranks = Ranks(rank, count=2)  # without a group: nothing is exchanged
+        context = make_context(task, method, state, seed=0, batch_size=6, bfloat16=False, ranks=ranks)
+        assert isinstance(context.draws, SeededDraws)
+        context.draws.rank = 0  # the same batch
+        make_engine("eager", state, context, 0).run(method.phases[0], 0, 1, 0)
+        return state.tensors()
+
+    first, again, second = (after_a_step(rank) for rank in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], second[name]) for name in first)
