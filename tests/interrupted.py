@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import wraps
 from pathlib import Path
 
@@ -33,9 +34,9 @@ def send_at(iteration: int, *names: str) -> None:
     Training.advance = advance_and_send  # type: ignore[method-assign]
 
 
-def interrupted(iteration: int, name: str, *arguments: object) -> int:
-    """The exit code of the command line in such a process."""
-    command = [sys.executable, "-m", "tests.interrupted", str(iteration), name, *map(str, arguments)]
+def interrupted(iteration: int, name: str, *arguments: object, prefix: Sequence[str] = ()) -> int:
+    """The exit code of the command line in such a process. ``prefix`` are words before it, such as nohup."""
+    command = [*prefix, sys.executable, "-m", "tests.interrupted", str(iteration), name, *map(str, arguments)]
     nowhere = subprocess.DEVNULL
     return subprocess.run(command, cwd=ROOT, stdout=nowhere, stderr=nowhere, check=False).returncode
 

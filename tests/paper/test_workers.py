@@ -100,7 +100,7 @@ def test_workers_save_and_stop_when_their_parent_does(
         assert "a worker" not in printed.read_text()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

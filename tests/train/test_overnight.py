@@ -3,9 +3,7 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save, save_file
 
 import vmt as vmt_package
+from tests.interrupted import interrupted
 from tests.own_data import command, write_blobs
 from vmt.cli.main import main
 from vmt.disk import flush_to_disk
@@ -53,13 +52,7 @@ def test_a_run_saves_when_its_terminal_closes_and_continues_under_nohup(unbroken
         run = tmp_path / name
         arguments = begin(unbroken, run)
         arguments[arguments.index("--checkpoint-every") + 1] = 1000
-        process = subprocess.Popen(
-            [*prefix, *command(*arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        while not (run / "log.jsonl").exists():
-            time.sleep(0.01)
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(timeout=60) == code
+        assert interrupted(15, "SIGHUP", *arguments, prefix=prefix) == code
         assert list(run.glob("checkpoints/step-*"))
     same_end(tmp_path / "run", unbroken)
     assert models(tmp_path / "nohup") == models(unbroken / "run")
