@@ -10,7 +10,7 @@ The first score was judged on JUDGING, where only one pair differed enough to te
 that replaced it (validators/refinement.py) was designed on tasks of both parts and on the tasks for choosing of
 own_data_tasks.py. On that file's tasks for reporting, seeds 0 and 1, it was right on 22 of 25 pairs; on the others,
 DIRT-T changed hardly any prediction of the samples that were trained on. It therefore now leaves such changes out, and
-is judged on FINAL.
+was judged on FINAL, once: it was right on 9 of 9 pairs.
 """
 
 from typing import Any
