@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vmt.data import Domain
-from vmt.methods.nodes import Draws
-from vmt.methods.nouns import Method, Schedule
+from vmt.methods.nodes import Draws, Schedule
+from vmt.methods.nouns import Method
 from vmt.nets import Staged, mlp
 from vmt.step.draws import RecordedDraws
 from vmt.step.iteration import StepContext

@@ -24,7 +24,8 @@ from vmt.engine.engine import MetricSums
 from vmt.engine.torch_patches import corrected_inductor
 from vmt.kernels import convolution  # noqa: F401  (registers the operator)
 from vmt.kernels.launch import launches_early
-from vmt.methods.nouns import Number, Phase, Schedule, Update
+from vmt.methods.nodes import Schedule
+from vmt.methods.nouns import Number, Phase, Update
 from vmt.nets.norm import normalised_together
 from vmt.step.iteration import StepContext, step
 from vmt.step.state import State

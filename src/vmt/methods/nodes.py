@@ -45,8 +45,8 @@ class Draws(Protocol):
         ...
 
 
-class Changing(Protocol):
-    """A number as a function of the progress of a phase, :class:`vmt.methods.nouns.Schedule`."""
+class Schedule(Protocol):
+    """A number as a function of progress, which is 0 at the start of a phase and 1 at its end."""
 
     def __call__(self, progress: float) -> float: ...
 
@@ -80,7 +80,7 @@ class NodeContext(Protocol):
         """The length ξ of VAT's first step for a role, if the method does not set it."""
         ...
 
-    def number(self, number: "float | Changing") -> float | Tensor:
+    def number(self, number: float | Schedule) -> float | Tensor:
         """The current value of a constant or of a schedule."""
         ...
 
@@ -282,7 +282,7 @@ class Reversed:
     """
 
     of: Node
-    weight: "float | Changing" = 1.0
+    weight: float | Schedule = 1.0
 
     @property
     def reads(self) -> tuple[Node, ...]:

@@ -9,22 +9,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from vmt.errors import InputError, counted, perhaps, whole
-from vmt.methods.nodes import Labels, Node, View, below
+from vmt.methods.nodes import Labels, Node, Schedule, View, below
 from vmt.methods.settings import LR_SCHEDULES
 from vmt.methods.settings import OPTIMISERS as NAMES_OF_OPTIMISERS
 from vmt.nets.networks import INPUT, Staged
-
-
-class Schedule(Protocol):
-    """A number as a function of progress, which is 0 at the start of a phase and 1 at its end."""
-
-    def __call__(self, progress: float) -> float: ...
-
 
 Number = float | Schedule
 """A constant or a schedule."""

@@ -18,8 +18,8 @@ from vmt.data.task import Task
 from vmt.errors import InputError
 from vmt.kernels.convolution import bf16_weights
 from vmt.losses import at_least_float32, slope
-from vmt.methods.nodes import SLOPE, Batch, Draws, Node, Reversed, Start, Tap, View, below
-from vmt.methods.nouns import Method, Number, Phase, Schedule, Update
+from vmt.methods.nodes import SLOPE, Batch, Draws, Node, Reversed, Schedule, Start, Tap, View, below
+from vmt.methods.nouns import Method, Number, Phase, Update
 from vmt.nets.adapter import xi_for
 from vmt.nets.networks import Staged
 from vmt.nets.norm import RUNNING_STATISTICS, passes
