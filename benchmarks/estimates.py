@@ -124,7 +124,9 @@ def measure(case: str, make: Callable[[str], tuple[Task, Recipe]], device: str) 
     task, recipe = make(device)
     watch = Watch()
     with tempfile.TemporaryDirectory() as folder:
-        carry_out(Run.of(RunSpec(DataSpec(), recipe), task), Path(folder) / "run", progress=watch)
+        summary = carry_out(Run.of(RunSpec(DataSpec(), recipe), task), Path(folder) / "run", progress=watch).summary
+    if not summary["finished"]:
+        raise SystemExit(f"{case} was interrupted")
     assert watch.estimate is not None
     return Row(case, watch.estimate, watch.ended - watch.at)
 

@@ -267,6 +267,13 @@ def test_the_rates_of_runs_are_those_of_their_curves() -> None:
     assert f"an iteration of VMT every {rounded(three[0])} ms and one of DIRT-T every {rounded(three[1])} ms" in page
 
 
+def test_estimates_of_time_are_as_good_as_the_page_says() -> None:
+    measured = json.loads((RESULTS / "estimates.json").read_text())
+    shares = [100 * Fraction(repr(case["estimate"])) / Fraction(repr(case["actual"])) for case in measured["cases"]]
+    assert len(shares) == 5
+    assert f"was {rounded(min(shares), 0)} to {rounded(max(shares), 0)} % of the time" in text_of("docs/own-data.md")
+
+
 # --- Own data, and choosing without labels ---
 
 
