@@ -131,6 +131,14 @@ def test_a_report_shows_the_pictures_as_the_frozen_network_sees_them(folder: Pat
     assert main(["report", str(folder / "run"), "--features", "mine:other", "-o", str(page)]) == 2
 
 
+def test_features_are_computed_on_the_device_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--source", str(folder / "source"), "--target", str(folder / "target"), "--features", NAME]
+    assert main(["train", *data, "--device", "cuda:99", "--out", str(folder / "nowhere")]) == 2
+    printed = capsys.readouterr()
+    assert "cuda:99" in printed.err
+    assert "12×12" not in printed.out, "the pictures were read before the device was refused"
+
+
 def test_a_run_on_features_is_resumed_to_the_same_model(folder: Path, tmp_path: Path) -> None:
     arguments = {"iterations": 30, "batch_size": 16, "device": "cpu", "features": NAME, "progress": False}
     places = folder / "source", folder / "target"

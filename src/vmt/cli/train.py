@@ -246,14 +246,15 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     if arguments.net not in (None, *NETS):
         expected = expected_format(arguments.net, given(arguments, names_of(NetSettings)))
         data = data.expecting(expected)
-    task = load_data(data, notes(arguments.method), not arguments.no_cache, memory=arguments.memory or "auto")
+    cache, memory, device = not arguments.no_cache, arguments.memory or "auto", arguments.device or "auto"
+    task = load_data(data, notes(arguments.method), cache, memory=memory, device=device)
     if arguments.method == AUTO:
         config = Config(**given(arguments, names_of(Config)))
         settings = {"minutes": arguments.minutes, "iterations": arguments.iterations}
         spec = RunSpec(data, Recipe(AUTO, settings, net=arguments.net or AUTO, config=config))
         return spec, task, arguments.out or default_folder(spec)
     asked = given(arguments, METHOD)
-    recipe = recipe_for(data, task, asked, bool(arguments.dirt_t), arguments.device or "auto", expected is not None)
+    recipe = recipe_for(data, task, asked, bool(arguments.dirt_t), device, expected is not None)
     config = replace(recipe.config, **given(arguments, names_of(Config)))
     recipe = replace(recipe, config=config, target_labels=data.use_target_labels)
     if data.task is None or data.task in PICTURE_TASKS:
@@ -268,9 +269,9 @@ def refining(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Ta
     from vmt.runs.folder import RunSpec
     from vmt.runs.source_free import refining_recipe
 
-    memory = arguments.memory or "auto"
-    task = load_data(data, notes(None), not arguments.no_cache, memory=memory, network=arguments.net)
-    asked, device = given(arguments, METHOD), arguments.device or "auto"
+    cache, memory, device = not arguments.no_cache, arguments.memory or "auto", arguments.device or "auto"
+    task = load_data(data, notes(None), cache, memory=memory, network=arguments.net, device=device)
+    asked = given(arguments, METHOD)
     recipe = refining_recipe(data, task, asked, bool(arguments.dirt_t), device, arguments.net)
     recipe = replace(recipe, config=replace(recipe.config, **given(arguments, names_of(Config))))
     print(f"refining {data.from_model} on the target alone (--from)", file=STDOUT)
@@ -315,7 +316,8 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     check_trusted(NetSpec(spec.recipe.net, (), 0), arguments.net, folder)
     check_features(spec.data, [arguments.features] if arguments.features else [], folder)
     cache, network = not arguments.no_cache, arguments.net
-    task = load_data(spec.data, notes(spec.recipe.method), cache, memory=config.memory, network=network)
+    says = notes(spec.recipe.method)
+    task = load_data(spec.data, says, cache, memory=config.memory, network=network, device=config.device)
     return spec, task, folder
 
 

@@ -41,10 +41,15 @@ def starting_model(data: DataSpec, network: str | None, device: str = "auto") ->
 
 
 def target_task(
-    data: DataSpec, notify: Callable[[str], None], cache: bool, network: str | None, memory: str = "auto"
+    data: DataSpec,
+    notify: Callable[[str], None],
+    cache: bool,
+    network: str | None,
+    memory: str = "auto",
+    device: str = "auto",
 ) -> Task:
     """The target as the model reads it, and in place of the source the target with the classes that it predicts."""
-    model = starting_model(data, network)
+    model = starting_model(data, network, device)
     assert data.target is not None
     reads = InputSpec(model.preprocess, model.features, data.label)
     own = read_as_trained(data.target, model.classes, reads, model.backbone, memory, cache=cache)

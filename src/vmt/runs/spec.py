@@ -159,12 +159,14 @@ def load_data(
     backbone: "Backbone | None" = None,
     memory: str = "auto",
     network: str | None = None,
+    device: str = "auto",
 ) -> "Task":
     """The task that a data spec describes; ``notify`` gets notes about how files were read.
 
     ``data.features`` is imported, so the user must have named it: see :func:`check_features`. A ``backbone`` that is
     already there is used instead. Pictures that take more than ``memory`` stay on the disk, as ``Config.memory`` says.
-    ``network`` names the function of the model that a run without a source refines, if it has one.
+    ``network`` names the function of the model that a run without a source refines, if it has one. Networks run on
+    ``device``.
     """
     place = None if data.data is None else Path(data.data)
     if data.task is not None and data.task not in PICTURE_TASKS:
@@ -174,7 +176,7 @@ def load_data(
     if data.task is not None:
         from vmt.data.tasks import picture_task
 
-        task, notes = picture_task(PICTURE_TASKS[data.task], place, _how(data, cache, backbone, memory))
+        task, notes = picture_task(PICTURE_TASKS[data.task], place, _how(data, cache, backbone, memory, device))
         for note in notes:
             notify(note)
         return _held_apart(task, data)
@@ -182,7 +184,7 @@ def load_data(
         from vmt.runs.source_free import target_task
 
         _check_paths(data)
-        return target_task(data, notify, cache, network, memory)
+        return target_task(data, notify, cache, network, memory, device)
     if data.source is None or data.target is None:
         raise InputError(
             "the samples of this run were given as arrays in Python, and no file holds them: give files with "
@@ -195,7 +197,7 @@ def load_data(
         data.source,
         data.target,
         data.target_test,
-        _how(data, cache, backbone, memory),
+        _how(data, cache, backbone, memory, device),
         data.use_target_labels is not None,
         data.impute,
         bool(data.standardise_per_domain),
@@ -211,7 +213,7 @@ def _held_apart(task: "Task", data: DataSpec) -> "Task":
     return task if data.choose_on is None else hold_apart(task, data.choose_on)
 
 
-def _how(data: DataSpec, cache: bool, backbone: "Backbone | None", memory: str) -> "ReadOptions":
+def _how(data: DataSpec, cache: bool, backbone: "Backbone | None", memory: str, device: str) -> "ReadOptions":
     import torch
 
     from vmt.data.files.own import ReadOptions
@@ -224,12 +226,12 @@ def _how(data: DataSpec, cache: bool, backbone: "Backbone | None", memory: str) 
         cache,
         strict=True,
         format=data.format,
-        extractor=backbone or backbone_of(data),
+        extractor=backbone or backbone_of(data, device),
         memory=memory_for_samples(memory, torch.device("cpu")),
     )
 
 
-def backbone_of(data: DataSpec) -> "Backbone | None":
+def backbone_of(data: DataSpec, device: str = "auto") -> "Backbone | None":
     """The frozen network that computes the features of pictures, if there is one."""
     if data.features is None:
         return None
@@ -239,7 +241,7 @@ def backbone_of(data: DataSpec) -> "Backbone | None":
     if data.channels is not None:
         raise InputError("--channels has no effect on features, whose network reads colour: leave it out.")
     asked = PictureFormat(_height_and_width(data.image_size)).or_else(data.format or PictureFormat())
-    return make_backbone(data.features, asked)
+    return make_backbone(data.features, asked, device)
 
 
 def check_features(data: DataSpec, named: Collection[str], what: str | Path) -> None:
