@@ -35,7 +35,7 @@ from vmt.methods.settings import DirtTSettings, PythonSettings, Settings
 from vmt.step.plan import Pass, plan
 
 DOCS = Path(__file__).parent
-RESULTS = DOCS.parent / "results" / "fuzz.json"  # of python -m tests.fuzz --out
+RESULTS = DOCS.parent / "results"
 FLAGS = {**field_helps(Settings), **field_helps(DirtTSettings)}
 MEANINGS = {
     **FLAGS,
@@ -224,20 +224,22 @@ def filled(page: str, kind: str, table: str) -> str:
 
 
 def fuzz_table() -> str:
-    """What happened to the damaged files of each format, and how it was measured."""
-    result = json.loads(RESULTS.read_text())
+    """What happened to the damaged files of each format, and how it was measured: fuzz*.json of the results."""
+    records = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("fuzz*.json"))]
+    formats = {name: counts for record in records for name, counts in record["formats"].items()}
     rows = [
         "| format | cases | read | refused | tracebacks | crashes | peak memory |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     numbers = ("cases", "read", "refused", "tracebacks", "crashes")
-    total = {name: sum(counts[name] for counts in result["formats"].values()) for name in numbers}
-    total["peak"] = max(counts["peak"] for counts in result["formats"].values())
-    for format, counts in (*result["formats"].items(), ("all", total)):
+    total = {name: sum(counts[name] for counts in formats.values()) for name in numbers}
+    total["peak"] = max(counts["peak"] for counts in formats.values())
+    for format, counts in (*formats.items(), ("all", total)):
         cells = " | ".join(f"{counts[name]:,}" for name in numbers)
         rows.append(f"| {format} | {cells} | {counts['peak'] / 2**20:.0f} MiB |")
     about = "`{command}` at commit {commit}, on {cores} cores ({machine}), with Python {python} and torch {torch}"
-    return "\n".join(rows) + f"\n\n{about.format(**result)}, in {result['seconds'] / 60:.0f} min."
+    measured = [f"{about.format(**record)}, in {record['seconds'] / 60:.0f} min." for record in records]
+    return "\n".join(rows) + "\n\n" + "\n\n".join(measured)
 
 
 def pages() -> Iterator[tuple[Path, str]]:
