@@ -255,6 +255,9 @@ HEADERS: dict[str, Callable[[dict[str, str]], object]] = {
     "infinitely many channels": preprocess(channels=float("inf")),
     "no size": preprocess(size=[]),
     "too few values to fill in": preprocess(fill=[1.0]),
+    "pictures that are resized in no known way": preprocess(
+        channels=3, size=[8, 8], scale=[1 / 127.5], shift=[-1.0], interpolation=None
+    ),
     "an infinite value to fill in": preprocess(fill=[float("nan")] * 3),
 }
 

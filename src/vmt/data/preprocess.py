@@ -200,7 +200,9 @@ class Preprocess:
             return made
 
     def _check_format(self) -> None:
-        _ = self.format  # checks each by itself
+        _ = self.format  # checks each by itself, but None may stand there for what is not known
+        if self.interpolation is None:
+            raise ValueError("the interpolation is missing")
         if self.size is None and not self.is_plain:
             raise ValueError("vectors are neither resized nor normalised like images")
         if len(self.mean or ()) != len(self.std or ()) or len(self.mean or (1,)) not in (1, self.channels):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.fuzz.mutations import DEEP
 from tests.own_pictures import class_folders, picture, save, unlabelled_folder
 from vmt.data import read_own
 from vmt.data.files import store as module
@@ -72,13 +73,14 @@ def test_interrupted_packing_continues_after_what_is_there(tmp_path: Path) -> No
     assert not (tmp_path / LOCK).exists(), "a complete store is only read"
 
 
-@pytest.mark.parametrize("damage", ["journal cut", "journal text", "rows cut", "rows changed"])
+@pytest.mark.parametrize("damage", ["journal cut", "journal text", "journal too deep", "rows cut", "rows changed"])
 def test_what_an_interruption_left_is_checked(tmp_path: Path, damage: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         pack(tmp_path, 50, SHAPE, Reading(fails_at=30))
     if damage.startswith("journal"):
         text = (tmp_path / JOURNAL).read_bytes()
-        (tmp_path / JOURNAL).write_bytes(text[:-9] if damage == "journal cut" else text + b'{"crc": 5}\n')
+        more = {"journal text": b'{"crc": 5}\n', "journal too deep": b"[" * DEEP + b"\n"}
+        (tmp_path / JOURNAL).write_bytes(text[:-9] if damage == "journal cut" else text + more[damage])
     else:
         rows = bytearray((tmp_path / ROWS).read_bytes())
         place = 17 * 3 * 12 * 12
@@ -86,7 +88,8 @@ def test_what_an_interruption_left_is_checked(tmp_path: Path, damage: str) -> No
         (tmp_path / ROWS).write_bytes(rows)
     rest = Reading()
     pack(tmp_path, 50, SHAPE, rest)
-    assert rest.read[0] == {"journal cut": 24, "journal text": 28, "rows cut": 16, "rows changed": 16}[damage]
+    kept = {"journal cut": 24, "journal text": 28, "journal too deep": 28, "rows cut": 16, "rows changed": 16}
+    assert rest.read[0] == kept[damage]
     check(tmp_path)
 
 

@@ -156,7 +156,7 @@ def resumed(folder: Path, shape: tuple[int, ...]) -> tuple[Journal, int]:
                 check_types(line, LINE)
                 fits = {len(line[name]) for name in LINE} == {len(line["crc"])}
                 fits = fits and all(zlib.crc32(rows.read(row_bytes)) == crc for crc in line["crc"])
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 break
             if not fits:
                 break
