@@ -229,6 +229,14 @@ def test_a_row_is_the_mean_of_its_runs_and_bold_as_the_rule_says(page: str, row:
     assert (f"| **{ours}** |" in (ROOT / "docs" / "paper" / f"{page}.md").read_text().replace("\u00a0", " ")) == bold
 
 
+def test_the_demo_printed_what_the_first_page_shows() -> None:
+    measured = json.loads((RESULTS / "demo.json").read_text())
+    page = text_of("docs/start.md")
+    for system, accuracy in measured["accuracy"].items():
+        assert f" {system} {rounded(percent(accuracy))} % " in page, system
+    assert f"closed {rounded(100 * Fraction(measured['gap_closed']), 0)}% of the gap" in page
+
+
 # --- Speed ---
 
 
