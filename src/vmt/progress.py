@@ -96,6 +96,11 @@ STDERR, STDOUT = SafeStream("stderr"), SafeStream("stdout")
 BARS = SafeStream("stderr", draws=True)
 
 
+def to_stderr(sentence: str) -> None:
+    """Print a line about the progress. Worker processes import this function."""
+    print(sentence, file=STDERR, flush=True)
+
+
 def duration(seconds: float) -> str:
     """A time in words, with two units at most.
 

@@ -37,6 +37,7 @@ EXAMPLES = """examples:
 COMMANDS = {
     "demo": "see VMT work on a small real task, a few minutes on a CPU",
     "train": "train a method on a task or on your own data",
+    "search": "search the settings of a method without target labels",
     "select": "rank runs without target labels",
     "report": "write a page that shows whether a run worked",
     "evaluate": "measure the accuracy of a trained model",

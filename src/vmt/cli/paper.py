@@ -12,7 +12,7 @@ from vmt.cli.options import add_device
 from vmt.errors import InputError, counted
 from vmt.paper.experiment import Job, Table, jobs_for
 from vmt.paper.tables import M2S, TABLES, find_table
-from vmt.progress import STDERR
+from vmt.progress import to_stderr
 
 if TYPE_CHECKING:
     from vmt.data.task import Task
@@ -259,10 +259,6 @@ def print_table(table: Table, arguments: argparse.Namespace) -> None:
         print(json.dumps(rows if table.name == "all" else rows[table.name]))
     else:
         print("\n\n".join(markdown(each, arguments.results) for each in tables))
-
-
-def to_stderr(sentence: str) -> None:
-    print(sentence, file=STDERR, flush=True)
 
 
 def draw_figure(arguments: argparse.Namespace) -> int:

@@ -62,8 +62,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "task", nargs="?", help=f"one of {', '.join(NAMES_OF_TASKS)}; leave it out with --source and --target"
     )
-    add_data(parser.add_argument_group("data"))
-    add_method(parser.add_argument_group("method", DEFAULTS))
+    group = parser.add_argument_group("data")
+    add_data(group)
+    group.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/TASK-METHOD-SEED)")
+    group.add_argument(
+        "--resume", metavar="RUN", type=Path, help="resume this run, with the settings that it was started with"
+    )
+    add_json(group)
+    group = parser.add_argument_group("method", DEFAULTS)
+    group.add_argument(
+        "--method",
+        help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD}); or {AUTO}, which trains several of them on "
+        "your own data and chooses one without target labels",
+    )
+    group.add_argument(
+        "--minutes", type=float, help=f"the time for --method {AUTO} (default: the usual length of each method)"
+    )
+    add_settings(group)
     group = parser.add_argument_group("run")
     add_fields(group, Config)
     group.add_argument(
@@ -112,22 +127,9 @@ def add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--no-cache", action="store_true", help="neither use nor write the cache of decoded pictures and features"
     )
-    group.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/TASK-METHOD-SEED)")
-    group.add_argument(
-        "--resume", metavar="RUN", type=Path, help="resume this run, with the settings that it was started with"
-    )
-    add_json(group)
 
 
-def add_method(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--method",
-        help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD}); or {AUTO}, which trains several of them on "
-        "your own data and chooses one without target labels",
-    )
-    group.add_argument(
-        "--minutes", type=float, help=f"the time for --method {AUTO} (default: the usual length of each method)"
-    )
+def add_settings(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--dirt-t", action="store_true", default=None, help="refine with DIRT-T afterwards")
     add_fields(group, Settings)
     add_fields(group, DirtTSettings)
@@ -161,14 +163,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def train(arguments: argparse.Namespace, shows: bool) -> int:
-    from vmt.nets.backbone import backbone_function
-    from vmt.nets.factory import factory_name
     from vmt.runs.describe import how_it_went
     from vmt.runs.run import Run, carry_out
 
     resuming = arguments.resume is not None
-    arguments.net = arguments.net and (factory_name(arguments.net) or arguments.net)
-    arguments.features = arguments.features and (backbone_function(arguments.features) or arguments.features)
+    name_functions(arguments)
     spec, task, out = resumed(arguments) if resuming else started(arguments)
     if spec.recipe.method == AUTO:
         check_alone("--method auto")
@@ -182,6 +181,15 @@ def train(arguments: argparse.Namespace, shows: bool) -> int:
     if arguments.json:
         print(json.dumps(summary), file=STDOUT)
     return 0 if summary["finished"] or summary["given_up"] else 130
+
+
+def name_functions(arguments: argparse.Namespace) -> None:
+    """Write the names of the user's functions in the one way in which they are recorded."""
+    from vmt.nets.backbone import backbone_function
+    from vmt.nets.factory import factory_name
+
+    arguments.net = arguments.net and (factory_name(arguments.net) or arguments.net)
+    arguments.features = arguments.features and (backbone_function(arguments.features) or arguments.features)
 
 
 def trackers(uri: str | None, out: Path) -> tuple[Callback, ...]:
@@ -225,10 +233,8 @@ def run_auto(spec: RunSpec, task: Task, out: Path, arguments: argparse.Namespace
 
 def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
-    from vmt.nets.backbone import expected_format
-    from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec, check_free
-    from vmt.runs.recipes import Recipe, recipe_for
+    from vmt.runs.recipes import Recipe
 
     data = DataSpec(**given(arguments, names_of(DataSpec)))
     data.check()
@@ -242,6 +248,17 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
         raise InputError("--minutes is for the method auto: add --method auto, or leave it out.")
     if data.from_model is not None:
         return refining(arguments, data)
+    spec, task = by_flags(arguments, data)
+    return spec, task, arguments.out or default_folder(spec)
+
+
+def by_flags(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Task]:
+    """The run that the flags describe, and its samples."""
+    from vmt.nets.backbone import expected_format
+    from vmt.runs.describe import choices
+    from vmt.runs.folder import RunSpec
+    from vmt.runs.recipes import recipe_for
+
     expected = None
     if arguments.net not in (None, *NETS):
         expected = expected_format(arguments.net, given(arguments, names_of(NetSettings)))
@@ -259,8 +276,7 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     recipe = replace(recipe, config=config, target_labels=data.use_target_labels)
     if data.task is None or data.task in PICTURE_TASKS:
         print(*choices(recipe, task), sep="\n", file=STDOUT)
-    spec = RunSpec(data, recipe)
-    return spec, task, arguments.out or default_folder(spec)
+    return RunSpec(data, recipe), task
 
 
 def refining(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Task, Path]:

@@ -19,6 +19,7 @@ The folder of a search has
 
 import json
 import math
+import os
 import pickle
 import secrets
 import shutil
@@ -54,7 +55,7 @@ from vmt.runs.folder import (
     write_record,
 )
 from vmt.runs.ranking import history_of
-from vmt.runs.recipes import UNALIGNED, Recipe
+from vmt.runs.recipes import UNALIGNED, Recipe, evaluations_for
 from vmt.runs.record import read_run_record
 from vmt.runs.run import LOWER_BOUND, Run, carry_out
 from vmt.runs.space import Range, default_of, with_values
@@ -73,6 +74,7 @@ MEDIAN_OF, LEFT_IN_PEACE = 5, 1 / 3
 ABANDONED = 600.0
 # A process that has nothing to do looks so often, in seconds, whether another has died.
 PAUSE = 1.0
+INTERVALS = ("evaluate_every", "checkpoint_every")
 # What may differ between the processes of a search.
 OF_THE_MACHINE = ("device", "threads", "memory", "engine")
 
@@ -147,6 +149,15 @@ def name_of(number: int) -> str:
 def reference_of(recipe: Recipe, reference: Recipe) -> Recipe | None:
     """The recipe of source only, if the searched method is to be compared with it."""
     return None if recipe.method in UNALIGNED else reference
+
+
+def often_evaluated(recipe: Recipe, given: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe with six evaluations in a run or more, by which it can be pruned, and as many checkpoints.
+
+    Intervals that the user has ``given`` stay.
+    """
+    every = {name: min(getattr(recipe.config, name), evaluations_for(length_of(recipe))) for name in INTERVALS}
+    return replace(recipe, config=replace(recipe.config, **{**every, **(given or {})}))
 
 
 def require_optuna() -> Any:
@@ -493,11 +504,15 @@ def carry_out_search(
     if jobs == 1:
         work_on(replace(search, task=task), seconds, notify, show)
     else:
+        threads = search.recipe.config.threads or max(1, (os.cpu_count() or 1) // jobs)
+        config = replace(search.recipe.config, threads=threads)
+        search = replace(search, recipe=replace(search.recipe, config=config))
         try:
             pickle.dumps(search.net)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"net cannot be imported by other processes ({error}): define it in a module.") from error
-        _, lost = in_workers(work_on, (search,), jobs, lambda: missing(search, study), seconds, notify)
+        shared = replace(search, task=None) if search.data.in_files else search
+        _, lost = in_workers(work_on, (shared,), jobs, lambda: missing(search, study), seconds, notify)
     left = missing(search, study)
     if left and lost:
         raise InputError(f"{lost[0]}: run the same command to continue, with fewer --jobs to use less memory.")

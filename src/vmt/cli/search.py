@@ -1,0 +1,178 @@
+"""``vmt search``: search the settings of a method without target labels."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vmt.cli.options import add_fields, add_json, given, names_of, shown_first
+from vmt.cli.select import Column, fitted, number, say, terminal_width
+from vmt.cli.train import DEFAULTS, add_data, add_settings, by_flags, name_functions
+from vmt.data.tasks import NAMES_OF_TASKS
+from vmt.errors import InputError, size_of
+from vmt.methods.settings import DEFAULT_METHOD, METHODS
+from vmt.nets.registry import NETS, NetSettings
+from vmt.progress import STDERR, STDOUT, to_stderr
+from vmt.runs.spec import DataSpec
+from vmt.train.config import Config
+from vmt.validators.registry import DEFAULT
+
+if TYPE_CHECKING:
+    from vmt.runs.recipes import Recipe
+    from vmt.runs.search_result import SearchResult
+
+EXAMPLES = """examples:
+  vmt search --source labelled/ --target unlabelled/ --out runs/search      40 trials of VMT
+  vmt search --source a.npz --target b.npz --method mcc --trials 100 --minutes 60 --out runs/search
+  vmt search digits --iterations 200 --jobs 2 --out runs/search             two trials at a time
+  vmt search --source a.npz --target b.npz --space ranges.json --out runs/search
+  vmt search … --out /shared/search --storage postgresql://host/studies     the same on every machine
+  vmt search --out runs/search --clean                                      keep the chosen model only
+
+A trial is a run with other settings. Optuna chooses the settings; a score without target labels says which are good.
+The command can be interrupted, and started several times at once, also on other machines that share --out: every
+process joins the same study. A trial whose process has died is resumed by another from its last checkpoint.
+
+A file for --space has ranges or choices, in JSON or TOML, for example
+  {"lambda_t": {"low": 0.01, "high": 1, "log": true}, "optimiser": ["adam", "sgd"]}
+"""
+OPENING = "loading PyTorch; a trial takes as long as a run of vmt train."
+COMMON = (
+    "--help", "--source", "--target", "--target-test", "--features", "--out", "--method", "--iterations", "--net",
+    "--trials", "--space", "--by", "--storage", "--jobs", "--minutes", "--keep", "--clean", "--seed", "--device",
+)  # fmt: skip
+SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "task", nargs="?", help=f"one of {', '.join(NAMES_OF_TASKS)}; leave it out with --source and --target"
+    )
+    group = parser.add_argument_group("search")
+    group.add_argument("--out", metavar="DIR", type=Path, help="the folder of the search (default: runs/search)")
+    group.add_argument("--trials", type=int, default=40, help="how many settings to try (default: 40)")
+    group.add_argument("--space", metavar="FILE", type=Path, help="ranges of the settings, a .json or .toml file")
+    group.add_argument(
+        "--by", metavar="VALIDATOR", default=DEFAULT, help=f"the validator to maximise (default: {DEFAULT})"
+    )
+    group.add_argument(
+        "--storage",
+        metavar="URL",
+        help="the database of the study, for example sqlite:///study.db (default: a journal file in --out)",
+    )
+    group.add_argument("--jobs", metavar="N", type=int, default=1, help="processes on this machine (default: 1)")
+    group.add_argument(
+        "--minutes", metavar="M", type=float, help="stop after this time; the same command continues the search"
+    )
+    group.add_argument("--keep", metavar="N", type=int, default=5, help="trials that keep their models (default: 5)")
+    group.add_argument(
+        "--clean",
+        action="store_true",
+        help="remove the models and checkpoints of all finished trials but the chosen one, and end",
+    )
+    add_json(group)
+    add_data(parser.add_argument_group("data"))
+    group = parser.add_argument_group("method", f"{DEFAULTS}; settings that are searched begin there")
+    group.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD})")
+    add_settings(group)
+    add_fields(parser.add_argument_group("runs"), Config, skip=("keep_best", "stop_on_collapse", "tensorboard"))
+    shown_first(parser, *COMMON)
+    parser.set_defaults(run=run, opening=OPENING)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from vmt.runs.search import SearchSpec, Stopped, carry_out_search, often_evaluated, reference_of, require_optuna
+    from vmt.runs.search_result import clean, conclude
+    from vmt.runs.space import default_space, read_space
+
+    out = arguments.out or Path("runs/search")
+    if arguments.clean:
+        freed = clean(out)
+        print(f"Removed {size_of(freed)} from {out}; the chosen model, records and logs are still there.")
+        return 0
+    require_optuna()  # before the data are read, which may take minutes
+    data = DataSpec(**given(arguments, names_of(DataSpec)))
+    data.check()
+    if data.from_model is not None:
+        raise InputError("a search needs a source: leave out --from, or use vmt train.")
+    name_functions(arguments)
+    spec, task = by_flags(arguments, data)
+    every = given(arguments, ["evaluate_every", "checkpoint_every"])
+    recipe = often_evaluated(spec.recipe, every)
+    space = default_space(recipe) if arguments.space is None else read_space(arguments.space, recipe)
+    search = SearchSpec(
+        out,
+        spec.data,
+        recipe,
+        space,
+        reference_of(recipe, reference_by_flags(arguments, spec.data, task, recipe)),
+        arguments.by,
+        arguments.trials,
+        arguments.storage,
+        arguments.keep,
+    )
+    for name, range in space.items():
+        print(f"searched: {name}, {range.described()}", file=STDOUT)
+    try:
+        carry_out_search(replace(search, task=task), arguments.jobs, arguments.minutes, to_stderr, STDERR.isatty())
+    except Stopped as stop:
+        print(f"{str(stop).capitalize()}: run the same command to continue.", file=STDOUT)
+        return 130
+    result = conclude(search, task)
+    show(result, out, data)
+    if arguments.json:
+        print(json.dumps(result.summary), file=STDOUT)
+    return 0
+
+
+def reference_by_flags(arguments: argparse.Namespace, data: DataSpec, task: Any, recipe: Recipe) -> Recipe:
+    """The recipe of source only for the same samples, with the network that the flags name, if any."""
+    from vmt.nets.backbone import expected_format
+    from vmt.runs.recipes import recipe_for
+
+    asked = given(arguments, ["iterations", "net", "instance_norm", *names_of(NetSettings)])
+    ready = arguments.net not in (None, *NETS) and expected_format(
+        arguments.net, given(arguments, names_of(NetSettings))
+    )
+    device = arguments.device or "auto"
+    reference = recipe_for(data, task, {**asked, "method": "source_only"}, False, device, bool(ready))
+    return replace(reference, config=recipe.config)
+
+
+def show(result: SearchResult, out: Path, data: DataSpec) -> None:
+    """Print the best trials, what the settings contribute, and what was chosen."""
+    width = terminal_width()
+    trials = result.trials[:SHOWN]
+    names = list(dict.fromkeys(name for trial in trials for name in trial["settings"]))
+    columns = [
+        Column("state", [trial["state"] for trial in trials], words=True),
+        Column(str(result.summary["search"]["by"]), [number(trial["score"]) for trial in trials]),
+    ]
+    labelled = any(trial["target_accuracy"] is not None for trial in trials)
+    if labelled:
+        columns.append(Column("target accuracy*", [number(trial["target_accuracy"]) for trial in trials]))
+    columns += [Column(name, [written(trial["settings"].get(name)) for trial in trials]) for name in names]
+    print(fitted(Column("trial", [str(trial["number"]) for trial in trials]), columns, width), file=STDOUT)
+    more = len(result.trials) - len(trials)
+    if more > 0:
+        print(f"… and {more} more", file=STDOUT)
+    print(file=STDOUT)
+    if labelled:
+        say("* measured with target labels, which these runs have; not used for the search.", width)
+    if result.importances:
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in result.importances.items())
+        say(f"Share in the differences between good and bad trials: {parts}.", width)
+    say(result.reason, width)
+    if not result.summary["finished"]:
+        say("The time is up before all trials were finished: run the same command to continue.", width)
+    quoted = shlex.quote(str(out))
+    print(f"The model is {out}/model.safetensors; see the trials with: vmt report {quoted} -o report.html", file=STDOUT)
+
+
+def written(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)
