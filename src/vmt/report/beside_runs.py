@@ -4,14 +4,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vmt.errors import InputError
+from vmt.errors import InputError, check_types
 from vmt.report.intervals import wilson
 from vmt.report.standing import Standing
-from vmt.runs.folder import RUN
-from vmt.runs.record import is_run, read_summary
+from vmt.runs.folder import MODEL
+from vmt.runs.record import candidates_inside, is_run, read_summary
 from vmt.validators.registry import DEFAULT
 
 ADABN = "re-normalising alone (AdaBN)"
+SEARCH_TYPES = {"by": str, "trials": list[dict[str, Any]], "importances": dict[str, float]}
+TRIAL_TYPES = {
+    "score": float | None,
+    "settings": dict[str, Any],
+    "why": str | None,
+    "target_accuracy": float | None,
+    "seconds": float | None,
+}
 
 
 def choice_in(folders: Sequence[Path]) -> dict[str, Any] | None:
@@ -40,11 +48,31 @@ def with_candidates(folders: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for folder in folders:
-        inside: set[Path] = set()
-        if read_choice(folder) is not None or is_run(folder):
-            inside = {path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{RUN}")}
-        found += sorted(inside) or [folder]
+        inside = candidates_inside(folder) if read_choice(folder) is not None or is_run(folder) else []
+        if read_search(folder) is not None:  # the others have a row in the table of trials
+            inside = [each for each in inside if (each / MODEL).is_file()]
+        found += inside or [folder]
     return found
+
+
+def search_in(folders: Sequence[Path]) -> dict[str, Any] | None:
+    """The trials of a search, and the importances of its settings, if one of the folders has them."""
+    found = [search for folder in folders if (search := read_search(folder)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def read_search(folder: Path) -> dict[str, Any] | None:
+    """What the summary of a search says about its trials; None for any other folder."""
+    try:
+        search: Any = (read_summary(folder) or {}).get("search")
+        check_types({"search": search}, {"search": dict[str, Any]})
+        check_types(search, SEARCH_TYPES)
+        for trial in search["trials"]:
+            check_types(trial, TRIAL_TYPES)
+            check_types({"name": trial["name"], "state": trial["state"]}, {"name": str, "state": str})
+    except (InputError, TypeError, KeyError):
+        return None
+    return dict(search)
 
 
 def chosen_by(choice: Mapping[str, Any] | None, standings: Sequence[Standing]) -> Standing | None:

@@ -16,7 +16,7 @@ from vmt.figures import phase_changes
 from vmt.nets.backbone import same_backbone
 from vmt.nets.factory import factory_name
 from vmt.progress import Progress
-from vmt.report.beside_runs import about_adabn, choice_in, chosen_by, references, with_candidates
+from vmt.report.beside_runs import about_adabn, choice_in, chosen_by, references, search_in, with_candidates
 from vmt.report.curves import charts_for, curves_of, thinned
 from vmt.report.next_steps import next_steps
 from vmt.report.predictions import accuracy_alone
@@ -43,7 +43,7 @@ def gather(
     folders: Sequence[Path], options: Options, progress: Progress, out: Path = Path("report.html")
 ) -> dict[str, Any]:
     """Read the runs, and predict their data with their models if both can be read. ``out`` is the page's own file."""
-    choice = choice_in(folders)
+    choice, search = choice_in(folders), search_in(folders)
     runs = bounds_outside([read_run_record(folder) for folder in find_runs(with_candidates(folders))])
     check_nets(runs, options.nets)
     check_features_of(runs, options.features)
@@ -73,7 +73,7 @@ def gather(
                 tasks[-1]["note"] = CHANGED
         for i in members:
             runs[i] = tested(runs[i], details[i].pop("right", None), tasks[-1].get("target_samples"), options)
-    return page_data(runs, tasks, details, Asked(folders, options, out, choice))
+    return page_data(runs, tasks, details, Asked(folders, options, out, choice, search))
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class Asked:
     options: Options
     out: Path
     choice: Mapping[str, Any] | None
+    search: Mapping[str, Any] | None
 
 
 def with_test(task: Task, options: Options, label: str | None) -> Task:
@@ -208,6 +209,7 @@ def page_data(
         "verdict": verdict,
         "warnings": [[each.name, text] for each in standings for text in each.warnings],
         "choice": asked.choice,
+        "search": asked.search,
         "next": [asdict(step) for step in steps],
         "score": DEFAULT,
         "columns": columns,

@@ -22,6 +22,7 @@ from vmt.progress import Progress
 from vmt.report.contents import gather
 from vmt.report.run_table import headings, rows
 from vmt.report.samples import Options
+from vmt.report.trial_table import trials_section
 
 SCRIPTS = ("core.js", "curves.js", "classes.js", "map.js", "gallery.js", "main.js")
 GENERATOR = "vmt report"
@@ -57,6 +58,7 @@ def render(data: Mapping[str, Any]) -> str:
         "next": next_box(data["next"]),
         "warnings": warnings_box(data["warnings"], len(data["runs"]) > 1),
         "choice": choice_box(data["choice"]),
+        "trials": "" if data["search"] is None else trials_section(data["search"], data["choice"]),
         "headings": "".join(f'<th scope="col" role="columnheader">{heading}</th>' for heading in headings(data)),
         "runs": "\n".join(rows(data)),
         "version": escape(str(data["version"])),

@@ -8,7 +8,7 @@ from vmt.report.standing import BEST_KEPT, FINISHED
 from vmt.report.verdict import points
 
 # States with another colour than those of failure.
-COLOURS = {FINISHED: "good", BEST_KEPT: "watch", "unfinished": "watch"}
+COLOURS = {FINISHED: "good", BEST_KEPT: "watch", "unfinished": "watch", "pruned": "watch"}
 
 
 def headings(data: Mapping[str, Any]) -> list[str]:

@@ -42,6 +42,7 @@ NAMES = {
 
 SUMMARY_TYPES: dict[str, Any] = {
     "collapsed": str | None,
+    "pruned": str | None,
     "finished": bool,
     "iterations": int,
     "seconds": float,
@@ -137,13 +138,21 @@ class RunRecord:
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """The run folders among these folders and, for a folder that holds no run itself, those directly inside it."""
+    """The run folders among these folders and, for a folder that holds no run itself, those directly inside it.
+
+    For the folder of a choice among runs, it is these runs.
+    """
     found: dict[Path, Path] = {}
     for folder in folders:
-        inside = [] if is_run(folder) else sorted(path for path in folder.glob("*") if is_run(path))
+        inside = candidates_inside(folder) if is_run(folder) else sorted(filter(is_run, folder.glob("*")))
         for run in inside or [folder]:
             found.setdefault(run.resolve(), run)
     return list(found.values())
+
+
+def candidates_inside(folder: Path) -> list[Path]:
+    """The runs inside a folder: the candidates of ``auto`` and the trials of a search. None in that of a single run."""
+    return sorted({path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{RUN}")})
 
 
 def is_run(folder: Path) -> bool:
@@ -184,7 +193,7 @@ def short_names(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def status_of(run: RunRecord, largest_source_class: float | None = None, classes: Sequence[str] = ()) -> dict[str, str]:
-    """``kind``, which is finished, collapsed or unfinished, and ``text``, which explains it."""
+    """``kind``, which is finished, collapsed, pruned or unfinished, and ``text``, which explains it."""
     collapsed = run.summary.get("collapsed") if run.summary else collapse_in_log(run, largest_source_class, classes)
     if collapsed:
         sentence = str(collapsed)
@@ -194,6 +203,9 @@ def status_of(run: RunRecord, largest_source_class: float | None = None, classes
         how = f"vmt train --resume {run.folder}" if run.spec.can_be_built_again else "resume=True in Python"
         text = f"Not finished: the log ends at iteration {run.iterations:,}{of}. Resume the run with {how}."
         return {"kind": "unfinished", "text": text}
+    if run.summary and run.summary.get("pruned"):
+        text = f"Stopped after {run.iterations:,} iterations: {run.summary['pruned']}."
+        return {"kind": "pruned", "text": text}
     return {"kind": "finished", "text": f"Finished after {run.iterations:,} iterations."}
 
 

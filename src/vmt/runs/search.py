@@ -477,8 +477,8 @@ def ranked_trials(study: Any) -> list[Any]:
 
 
 def remove_models(search: SearchSpec, study: Any) -> None:
-    """Remove the models of all finished trials but the best ones."""
-    kept = {trial.number for trial in ranked_trials(study)[: search.keep]}
+    """Remove the models of all finished trials but the best ones and the one with the default settings."""
+    kept = {0, *(trial.number for trial in ranked_trials(study)[: search.keep])}
     for trial in study.get_trials(deepcopy=False):
         if trial.state.is_finished() and trial.number not in kept:
             for path in search.folder_of(trial.number).glob("model*.safetensors"):
