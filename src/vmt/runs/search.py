@@ -68,8 +68,9 @@ from vmt.validators.refinement import comparable_scores
 from vmt.validators.registry import DEFAULT, check_name
 
 TRIALS, JOURNAL, TAKING = "trials", "study.journal", ".taking"
-# The median rule needs this many finished trials, and it and collapse leave the first part of a run in peace.
-MEDIAN_OF, LEFT_IN_PEACE = 5, 1 / 3
+# The median rule needs this many finished trials, and leaves the first part of a run in peace. An alarm counts later,
+# because a model that has learned little has one as well.
+MEDIAN_OF, LEFT_IN_PEACE, TIME_FOR_ALARM = 5, 1 / 3, 2 / 3
 # Where there are no file locks, a trial is taken over if nothing in its folder has changed for so many seconds.
 ABANDONED = 600.0
 # A process that has nothing to do looks so often, in seconds, whether another has died.
@@ -459,7 +460,8 @@ class Follower(Callback):
         # Trial 0 has the default settings, with which the answer is compared.
         if self.trial.number == 0 or not LEFT_IN_PEACE * self.iterations <= step < self.iterations:
             return
-        if record["alarm"] and earlier and earlier[-1].get("alarm"):
+        late = step >= TIME_FOR_ALARM * self.iterations
+        if late and record["alarm"] and earlier and earlier[-1].get("alarm"):
             raise GiveUp(f"it may have collapsed: {record['alarm']}")
         if self.trial.should_prune():
             raise GiveUp(f"its {self.by} was below the median of the finished trials at iteration {step}")
