@@ -15,6 +15,7 @@ nothing else reads.
 import argparse
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from vmt.runs.folder import LOCK, RUN, SUMMARY, environment
+from vmt.runs.folder import LOCK, SUMMARY, environment
 from vmt.runs.search import TRIALS
 from vmt.train.checkpoint import CHECKPOINTS, PREFIX, checkpoints
 
@@ -58,7 +59,7 @@ def killed(out: Path, trials: int, processes: list[subprocess.Popen[bytes]]) -> 
             if number in numbers:
                 os.kill(number, signal.SIGKILL)
                 step = int(saved[0].name.removeprefix(PREFIX))
-                return {"trial": folder.name, "process": number, "checkpoint": step, "time": time.time()}
+                return {"trial": folder.name, "process": number, "checkpoint": step}
 
 
 def searched(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -82,8 +83,9 @@ def searched(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     taken_over = next(trial for trial in trials if trial["name"] == loss["trial"])
     finished = [trial for trial in trials if trial["state"] == "finished"]
     loss["state"] = taken_over["state"]
-    # A run that is started again from the beginning writes its record again.
-    loss["resumed"] = (out / TRIALS / loss["trial"] / RUN).stat().st_mtime < loss.pop("time")
+    printed = "".join((arguments.runs / f"seed-{seed}-{k}.txt").read_text() for k in range(arguments.workers))
+    found = re.search(rf"trial {int(loss['trial'])}: resumed from iteration (\d+)", printed)
+    loss["resumed_from"] = None if found is None else int(found[1])
     best = max(finished, key=lambda trial: trial["target_accuracy"])
     default = next(trial for trial in trials if trial["number"] == 0)
     lower = json.loads((out / "source_only" / SUMMARY).read_text())
@@ -117,9 +119,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         cells = [f"{100 * row['accuracy'][name]:.1f}" for name in COLUMNS]
         states, loss = row["states"], row["killed"]
-        how = "resumed from" if loss["resumed"] else "RESTARTED after"
         cells.append(f"{states.get('finished', 0)}, {states.get('pruned', 0)}")
-        cells.append(f"trial {int(loss['trial'])}, {how} iteration {loss['checkpoint']}")
+        cells.append(f"trial {int(loss['trial'])}, resumed from iteration {loss['resumed_from']}")
         lines.append(f"| {row['seed']} | {' | '.join(cells)} |")
     if len(rows) > 1:
         values = {name: [100 * row["accuracy"][name] for row in rows] for name in COLUMNS}

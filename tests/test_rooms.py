@@ -28,6 +28,7 @@ export
 runs
 api
 estimator
+estimator_search
 report
 trackers
 paper

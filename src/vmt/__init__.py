@@ -17,8 +17,9 @@ from vmt.errors import InputError
 
 if TYPE_CHECKING:
     from vmt import export, losses, methods, validators
-    from vmt.api import adapt
+    from vmt.api import adapt, search
     from vmt.estimator import VMTClassifier, label_free_score
+    from vmt.estimator_search import VMTSearch
     from vmt.model import Model, load
     from vmt.runs.callbacks import Callback, GiveUp
     from vmt.trackers import MLflow
@@ -32,12 +33,14 @@ __all__ = [
     "MLflow",
     "Model",
     "VMTClassifier",
+    "VMTSearch",
     "adapt",
     "export",
     "label_free_score",
     "load",
     "losses",
     "methods",
+    "search",
     "validators",
 ]
 
@@ -51,8 +54,10 @@ __getattr__, __dir__ = lazy(
         "MLflow": "vmt.trackers",
         "Model": "vmt.model",
         "VMTClassifier": "vmt.estimator",
+        "VMTSearch": "vmt.estimator_search",
         "adapt": "vmt.api",
         "label_free_score": "vmt.estimator",
         "load": "vmt.model",
+        "search": "vmt.api",
     },
 )

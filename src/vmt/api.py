@@ -4,8 +4,9 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -29,9 +30,12 @@ from vmt.runs.auto import Portfolio, carry_out_auto, check_arguments_of_auto
 from vmt.runs.callbacks import Callback
 from vmt.runs.folder import check_started_from_python, recorded_recipe
 from vmt.runs.recipes import every_setting
-from vmt.runs.run import carry_out, make_run
+from vmt.runs.run import LOWER_BOUND, Run, carry_out, make_run
+from vmt.runs.search import require_optuna
+from vmt.runs.search_result import SearchResult, search_around
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
+from vmt.validators.registry import DEFAULT
 
 
 def adapt(
@@ -157,25 +161,10 @@ def adapt(
         data, impute=impute, standardise_per_domain=standardise_per_domain or None, choose_on=choose_on
     )
     backbone = None if features is None else make_backbone(features, device=device)
-    data = dataclasses.replace(data, features=None if backbone is None else backbone.name)
     expected = None if backbone is not None else expected_format(net, net_options or {})
-    if data.in_files:
-        data = data.expecting(expected)
-        task = load_data(data, backbone=backbone, memory=config.get("memory", "auto"))
-    else:
-        task = task_of(
-            source,
-            target,
-            target_test,
-            target_labels,
-            classes,
-            impute,
-            standardise_per_domain,
-            backbone,
-            progress,
-            expected,
-        )
-        task = task if choose_on is None else hold_apart(task, choose_on)
+    data, task = samples_for(
+        data, source, target, target_test, target_labels, classes, backbone, expected, progress, config.get("memory")
+    )
     folder = None if out is None else Path(out)
     if method == AUTO:
         check_alone("method='auto'")
@@ -221,6 +210,152 @@ def adapt(
     for sentence in result.summary["warnings"]:
         warnings.warn(sentence, stacklevel=2)
     return result.model
+
+
+def search(
+    source: Any,
+    target: Any,
+    method: str = "vmt",
+    *,
+    trials: int = 40,
+    space: str | Path | Mapping[str, Any] | None = None,
+    by: str = DEFAULT,
+    minutes: float | None = None,
+    jobs: int = 1,
+    out: str | Path | None = None,
+    storage: str | None = None,
+    keep: int = 5,
+    target_test: tuple[Any, Any] | None = None,
+    net: str | Callable[..., nn.Module] | None = None,
+    net_options: dict[str, Any] | None = None,
+    features: str | Callable[..., nn.Module] | None = None,
+    classes: Sequence[str] | None = None,
+    impute: str | None = None,
+    standardise_per_domain: bool = False,
+    iterations: int | None = None,
+    dirt_t: bool = False,
+    match_shares: bool | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: bool = True,
+    **settings: Any,
+) -> SearchResult:
+    """Search the settings of a method without target labels, and return the best model (docs/search.md).
+
+    Arguments that are not explained here are those of :func:`adapt`; ``settings`` are the default settings, from which
+    the search begins. It needs the package optuna: ``pip install "vmt[search]"``.
+
+    Parameters
+    ----------
+    trials
+        How many settings to try.
+    space
+        Ranges of the settings, or a .json or .toml file with them: ``{"lambda_t": {"low": 0.01, "high": 1, "log":
+        True}, "optimiser": ["adam", "sgd"]}``. By default, weights, radius and learning rate are varied around their
+        defaults.
+    by
+        The validator to maximise.
+    minutes
+        Stop after this time; the same call, with ``out``, continues the search.
+    jobs
+        The number of processes. Functions and samples that are given must be known to a new process; in a script, call
+        this function below ``if __name__ == "__main__":``.
+    out
+        The folder of the search. Every process that calls this function with the same arguments and the same folder
+        joins the same search, and an interrupted search continues. By default nothing is kept.
+    storage
+        The address of a database for the study; by default it is a journal file in ``out``.
+    keep
+        How many trials keep their models.
+
+    Examples
+    --------
+    >>> import numpy as np, vmt
+    >>> random = np.random.default_rng(0)
+    >>> centres = 3 * random.normal(size=(3, 5))
+    >>> ys = np.arange(300) % 3
+    >>> xs, xt = (centres[ys] + random.normal(size=(300, 5)) + shift for shift in (0, 0.7))
+    >>> found = vmt.search(source=(xs, ys), target=xt, trials=2, iterations=30, progress=False)
+    >>> len(found.trials), found.model.predict(xt).shape
+    (2, (300,))
+    """
+    check_alone("vmt.search")
+    require_optuna()
+    config, asked = split_settings(settings)
+    check_arguments(method, out, False, asked, dirt_t)
+    if not isinstance(method, str):
+        raise InputError("a search needs a method given by name, whose settings it can change: pass 'vmt' or another.")
+    data = data_of(source, target, target_test, None, 1.0)
+    data = dataclasses.replace(data, impute=impute, standardise_per_domain=standardise_per_domain or None)
+    backbone = None if features is None else make_backbone(features, device=device)
+    expected = None if backbone is not None else expected_format(net, net_options or {})
+    data, task = samples_for(
+        data, source, target, target_test, None, classes, backbone, expected, progress, config.get("memory")
+    )
+
+    def run_of(name: str, own: Mapping[str, Any], refined: bool) -> Run:
+        return make_run(
+            task,
+            name,
+            dirt_t=refined,
+            asked=own,
+            iterations=iterations,
+            target_labels=None,
+            net=net,
+            net_options=net_options,
+            config=Config(seed=seed, device=device, **config),
+            match_shares=match_shares if refined or name == method else None,
+            data=data,
+        )
+
+    with nullcontext(out) if out is not None else TemporaryDirectory() as folder:
+        return search_around(
+            run_of(method, asked, dirt_t),
+            run_of(LOWER_BOUND, {}, False),
+            Path(folder),
+            space,
+            minutes=minutes,
+            jobs=jobs,
+            progress=progress,
+            given=config,
+            by=by,
+            trials=trials,
+            storage=storage,
+            keep=keep,
+            net=net if callable(net) else None,
+        )
+
+
+def samples_for(
+    data: DataSpec,
+    source: Any,
+    target: Any,
+    target_test: Any,
+    target_labels: Any,
+    classes: Sequence[str] | None,
+    backbone: Backbone | None,
+    expected: PictureFormat | None,
+    progress: bool,
+    memory: str | None,
+) -> tuple[DataSpec, Task]:
+    """The samples that are given as arrays or in files, and where they are."""
+    data = dataclasses.replace(data, features=None if backbone is None else backbone.name)
+    if data.in_files:
+        data = data.expecting(expected)
+        return data, load_data(data, backbone=backbone, memory=memory or "auto")
+    task = task_of(
+        source,
+        target,
+        target_test,
+        target_labels,
+        classes,
+        data.impute,
+        bool(data.standardise_per_domain),
+        backbone,
+        progress,
+        expected,
+    )
+    return data, task if data.choose_on is None else hold_apart(task, data.choose_on)
 
 
 def data_of(source: Any, target: Any, target_test: Any, target_labels: Any, target_label_weight: float) -> DataSpec:

@@ -17,16 +17,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from vmt.data.domains import UNKNOWN_LABELS, domain, is_missing, labelled_part
-from vmt.data.task import check_digits, make_task
+from vmt.data.task import Task, check_digits, make_task
 from vmt.device import default_torch_settings, torch_device
 from vmt.errors import InputError
 from vmt.evaluate.probe import Probe
 from vmt.methods.nouns import Method
-from vmt.model import Model
 from vmt.nets.backbone import expected_format
 from vmt.progress import Progress
 from vmt.runs.recipes import OF_AUGMENTATION, OF_OPTIMISER, settings_of
-from vmt.runs.run import carry_out, make_run
+from vmt.runs.run import Run, carry_out, make_run
 from vmt.train.config import Config
 from vmt.validators.evidence import scores
 from vmt.validators.predictions import collapse_alarm, partners
@@ -191,6 +190,25 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         X_target, y_target
             Samples of the target, which need no labels; and labels for ``use_target_labels``.
         """
+        source, labels, target, known = self._domains(X, y, sample_domain, X_target, y_target)
+        task = self._task(source, labels, target, known, held_out=bool(self.keep_best))
+        run = self._run(task, known)
+        result = carry_out(run, progress=Progress(run.method.name, self.verbose))
+        if not result.outcome.finished:
+            # The loop stops cleanly on Ctrl-C, but an incomplete fit must not look complete.
+            raise KeyboardInterrupt
+        if result.outcome.loop_state.collapsed:
+            warnings.warn(result.outcome.loop_state.collapsed, ConvergenceWarning, stacklevel=2)
+        for sentence in result.summary["warnings"]:
+            warnings.warn(sentence, stacklevel=2)
+        self.n_iter_ = result.outcome.step
+        self.model_ = result.model
+        return self
+
+    def _domains(
+        self, X: Any, y: Any, sample_domain: Any, X_target: Any, y_target: Any
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+        """Samples and class numbers of the source, samples of the target, and its class numbers if they are used."""
         if y is None:
             raise InputError("VMTClassifier requires y to be passed, but the target y is None: give the labels.")
         if sample_domain is not None and X_target is not None:
@@ -206,7 +224,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             warnings.warn(
                 "there is no target, so nothing is adapted: pass X_target, or sample_domain with negative numbers for "
                 "the target.",
-                stacklevel=2,
+                stacklevel=3,
             )
         else:
             is_source = source_rows(sample_domain, len(X))
@@ -219,8 +237,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 f"the labels have only one class, {self.classes_[0]}: give samples of two classes or more."
             )
         known = target_numbers(of_target, self.classes_, len(target)) if self.use_target_labels else None
-        self.model_ = self._train(source, labels, target, known)
-        return self
+        return source, labels, target, known
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """The probability of each class, in the order of ``classes_``: (N, classes)."""
@@ -249,28 +266,36 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         labels = np.array(np.asarray(y, object).ravel()[known].tolist())
         return float(accuracy_score(labels, self.predict(X)[known], sample_weight=weight))
 
-    def _train(
-        self, source: NDArray[Any], labels: NDArray[Any], target: NDArray[Any], known: NDArray[Any] | None
-    ) -> Model:
+    def _task(
+        self,
+        source: NDArray[Any],
+        labels: NDArray[Any],
+        target: NDArray[Any],
+        known: NDArray[Any] | None,
+        held_out: bool,
+    ) -> Task:
+        """The samples as the library takes them. ``held_out`` says whether a tenth of the source is not trained on."""
         features = () if self._reads_images else tuple(getattr(self, "feature_names_in_", ()))
         with default_torch_settings():
             check_digits(source, target, features)
             missing = self.impute is not None
             labelled = domain(source, labels, name="the source", features=features, missing=missing)
             unlabelled = domain(target, name="the target", features=features, missing=missing)
-            # Only keep_best needs held-out samples. Otherwise small data sets keep all of their labels for training.
+            # Only scores need held-out samples. Otherwise small data sets keep all of their labels for training.
             expected = expected_format(self.net, self.net_options or {}) if self._reads_images else None
-            task = make_task(
+            return make_task(
                 labelled,
                 unlabelled,
-                source_test=None if self.keep_best else labelled,
+                source_test=None if held_out else labelled,
                 target_labelled=None if known is None else labelled_part(unlabelled, known),
                 classes=[str(label) for label in self.classes_],
                 format=expected,
                 impute=self.impute,
                 standardise_per_domain=self.standardise_per_domain,
             )
-        run = make_run(
+
+    def _run(self, task: Task, known: NDArray[Any] | None) -> Run:
+        return make_run(
             task,
             self.method,
             dirt_t=self.dirt_t,
@@ -283,16 +308,6 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             match_shares=self.match_shares,
             evaluate_often=bool(self.keep_best) and self.evaluate_every is None,
         )
-        result = carry_out(run, progress=Progress(run.method.name, self.verbose))
-        if not result.outcome.finished:
-            # The loop stops cleanly on Ctrl-C, but an incomplete fit must not look complete.
-            raise KeyboardInterrupt
-        if result.outcome.loop_state.collapsed:
-            warnings.warn(result.outcome.loop_state.collapsed, ConvergenceWarning, stacklevel=3)
-        for sentence in result.summary["warnings"]:
-            warnings.warn(sentence, stacklevel=3)
-        self.n_iter_ = result.outcome.step
-        return result.model
 
     def _settings(self) -> dict[str, Any]:
         """The parameters that were set and that the method takes."""

@@ -37,7 +37,7 @@ from vmt.data.task import Task
 from vmt.disk import explain_write_errors, waiting_lock
 from vmt.errors import Diverged, InputError, counted
 from vmt.methods.settings import AUTO
-from vmt.nets.factory import factory_name, network_of
+from vmt.nets.factory import OWN_MODULE, factory_name, network_of
 from vmt.progress import Progress
 from vmt.runs.callbacks import Callback, GiveUp
 from vmt.runs.folder import (
@@ -61,7 +61,7 @@ from vmt.runs.run import LOWER_BOUND, Run, carry_out
 from vmt.runs.space import Range, default_of, with_values
 from vmt.runs.spec import DataSpec, load_data, silent
 from vmt.runs.workers import Notify, in_workers
-from vmt.train.checkpoint import CHECKPOINTS
+from vmt.train.checkpoint import CHECKPOINTS, PREFIX, checkpoints
 from vmt.train.log import LOG, read_log
 from vmt.train.loop import interruptible
 from vmt.validators.refinement import comparable_scores
@@ -319,12 +319,19 @@ def work_on(
                     time.sleep(PAUSE)
                     continue
                 label = LOWER_BOUND if trial is None else f"trial {trial.number}"
+                if (folder / RUN).exists() and not (folder / SUMMARY).exists():
+                    notify(f"{label}: resumed from iteration {last_checkpoint(folder)}, where another process left it.")
                 budget = None if math.isinf(deadline) else deadline - time.monotonic()
                 with closing(Progress(f"{label} ({left} left)", show, printed, leave=False)) as progress:
                     how = carried_out(search, task, study, folder, trial, progress, budget)
                 if how is not None:
                     notify(f"{label}: {how}; {counted(missing(search, study), 'trial')} left.")
     return True
+
+
+def last_checkpoint(folder: Path) -> int:
+    saved = checkpoints(folder / CHECKPOINTS)
+    return int(saved[0].name.removeprefix(PREFIX)) if saved else 0
 
 
 @contextmanager
@@ -513,7 +520,8 @@ def carry_out_search(
             pickle.dumps(search.net)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(f"net cannot be imported by other processes ({error}): define it in a module.") from error
-        shared = replace(search, task=None) if search.data.in_files else search
+        again = search.data.in_files and search.data.features != OWN_MODULE
+        shared = replace(search, task=None) if again else search
         _, lost = in_workers(work_on, (shared,), jobs, lambda: missing(search, study), seconds, notify)
     left = missing(search, study)
     if left and lost:

@@ -6,9 +6,9 @@ it, and otherwise the next one; if none of the kept models is, source only is th
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,26 @@ from vmt.errors import InputError, counted, few, parsing
 from vmt.evaluate.probe import make_probe
 from vmt.model import Model, load
 from vmt.nets.backbone import Backbone
+from vmt.progress import to_stderr
 from vmt.runs.auto import PROBE_SAMPLES, replace_about
 from vmt.runs.folder import MODEL, SUMMARY, read_record
 from vmt.runs.record import read_summary
-from vmt.runs.run import LOWER_BOUND
+from vmt.runs.run import LOWER_BOUND, Run
 from vmt.runs.search import (
+    INTERVALS,
     TRIALS,
     SearchSpec,
+    carry_out_search,
     join,
     locked,
     missing,
     name_of,
+    often_evaluated,
     ranked_trials,
+    reference_of,
 )
+from vmt.runs.space import default_space, read_space
+from vmt.runs.spec import silent
 from vmt.train.checkpoint import CHECKPOINTS
 from vmt.validators.choice import Choice, choose
 
@@ -91,6 +98,35 @@ def conclude(search: SearchSpec, task: Task) -> SearchResult:
         write_atomically(search.folder / SUMMARY, json.dumps(summary, indent=1).encode())
     mine: dict[str, Any] = next((each for each in trials if each["name"] == chosen), {"settings": {}, "score": None})
     return SearchResult(model, chosen, mine["settings"], mine["score"], reason, trials, importances, summary)
+
+
+def search_around(
+    run: Run,
+    reference: Run,
+    folder: Path,
+    space: str | Path | Mapping[str, Any] | None = None,
+    *,
+    minutes: float | None = None,
+    jobs: int = 1,
+    progress: bool = False,
+    given: Mapping[str, Any] | None = None,
+    known: Collection[str] | None = None,
+    **more: Any,
+) -> SearchResult:
+    """Search settings around those of a run, and compare the answer with the run of source only.
+
+    ``given`` are the fields of Config that the user has given, ``known`` the settings that may be varied, and ``more``
+    are further fields of :class:`SearchSpec`.
+    """
+    intervals = {name: value for name, value in (given or {}).items() if name in INTERVALS}
+    recipe = often_evaluated(run.recipe, intervals)
+    lower = reference_of(recipe, replace(reference.recipe, config=recipe.config))
+    ranges = default_space(recipe, known) if space is None else read_space(space, recipe)
+    if unknown := [name for name in ranges if known is not None and name not in known]:
+        raise InputError(f"the space has a range for {unknown[0]!r}, which the classifier does not take: leave it out.")
+    search = SearchSpec(folder, run.data, recipe, ranges, lower, task=run.task, **more)
+    carry_out_search(search, jobs, minutes, to_stderr if progress else silent, progress)
+    return conclude(search, run.task)
 
 
 def kept_models(search: SearchSpec, task: Task, ranking: Sequence[int]) -> dict[str, Model]:
