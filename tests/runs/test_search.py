@@ -106,7 +106,7 @@ def found(data: DataSpec, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 def stop_in_a_trial(process: "subprocess.Popen[str]", out: Path) -> int:
     """Stop a process while it works on a trial that has a checkpoint, and return the number of the trial."""
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 600
     while True:
         assert process.poll() is None, process.stdout and process.stdout.read()
         assert time.monotonic() < deadline

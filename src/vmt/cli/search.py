@@ -14,7 +14,7 @@ from vmt.cli.select import Column, fitted, number, say, terminal_width
 from vmt.cli.train import DEFAULTS, add_data, add_settings, by_flags, name_functions
 from vmt.data.tasks import NAMES_OF_TASKS
 from vmt.errors import InputError, size_of
-from vmt.methods.settings import DEFAULT_METHOD, METHODS
+from vmt.methods.settings import AUTO, DEFAULT_METHOD, METHODS
 from vmt.nets.registry import NETS, NetSettings
 from vmt.progress import STDERR, STDOUT, to_stderr
 from vmt.runs.spec import DataSpec
@@ -100,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
     data.check()
     if data.from_model is not None:
         raise InputError("a search needs a source: leave out --from, or use vmt train.")
+    if arguments.method == AUTO:
+        raise InputError(f"the method {AUTO} chooses among methods and has no settings to search: name another.")
     name_functions(arguments)
     spec, task = by_flags(arguments, data)
     every = given(arguments, ["evaluate_every", "checkpoint_every"])

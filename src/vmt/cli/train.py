@@ -233,8 +233,7 @@ def run_auto(spec: RunSpec, task: Task, out: Path, arguments: argparse.Namespace
 
 def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
-    from vmt.runs.folder import RunSpec, check_free
-    from vmt.runs.recipes import Recipe
+    from vmt.runs.folder import check_free
 
     data = DataSpec(**given(arguments, names_of(DataSpec)))
     data.check()
@@ -257,7 +256,7 @@ def by_flags(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Ta
     from vmt.nets.backbone import expected_format
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec
-    from vmt.runs.recipes import recipe_for
+    from vmt.runs.recipes import Recipe, recipe_for
 
     expected = None
     if arguments.net not in (None, *NETS):
@@ -268,8 +267,7 @@ def by_flags(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Ta
     if arguments.method == AUTO:
         config = Config(**given(arguments, names_of(Config)))
         settings = {"minutes": arguments.minutes, "iterations": arguments.iterations}
-        spec = RunSpec(data, Recipe(AUTO, settings, net=arguments.net or AUTO, config=config))
-        return spec, task, arguments.out or default_folder(spec)
+        return RunSpec(data, Recipe(AUTO, settings, net=arguments.net or AUTO, config=config)), task
     asked = given(arguments, METHOD)
     recipe = recipe_for(data, task, asked, bool(arguments.dirt_t), device, expected is not None)
     config = replace(recipe.config, **given(arguments, names_of(Config)))
