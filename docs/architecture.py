@@ -33,7 +33,7 @@ ROWS: tuple[dict[str, float], ...] = (
     {"figures": 0, "train": 1.5, "model": 2.75},
     {"runs": 1.5},
     {"api": 0, "estimator": 1, "report": 2, "paper": 3, "export": 4},
-    {"trackers": 2},
+    {"estimator_search": 0.6, "trackers": 2},
     {"cli": 3},
 )
 WIDTH, HEIGHT = 1.45, 0.52

@@ -166,7 +166,7 @@ def prepare(folder: Path) -> Path:
         drawn = [*systems_of_tsne(instance_norm=False), *systems_of_tsne(instance_norm=True), *SYSTEMS_OVER_TIME]
         write_runs(drawn, Path("DATA"), Path("runs/paper"), Path("results"))
     runs = folder / "runs"
-    for name in ("a", "b", "c", "d", "firm", "lower", "mine-0", "mine-1"):
+    for name in ("a", "b", "c", "d", "firm", "lower", "mine-0", "mine-1", "search"):
         shutil.copytree(runs / "mine", runs / name)
     shutil.copy(runs / "m2s" / "model.safetensors", folder)
     shutil.copy(runs / "table" / "model.safetensors", folder / "table.safetensors")
@@ -202,6 +202,7 @@ def write_files(folder: Path) -> None:
     np.savez(folder / "pacs.npz", **features, **{f"{name}_y": np.arange(40) % 7 for name in domains})  # type: ignore[arg-type]
     (folder / "mine").mkdir()
     (folder / "mine" / "nets.py").write_text(NETS)
+    (folder / "ranges.json").write_text('{"lambda_t": {"low": 0.01, "high": 1, "log": true}}')
     columns = [f"c{i}" for i in range(8)]
     rows = [[f"{value:.3f}" for value in row] for row in random.normal(size=(40, 8))]
     write_csv(folder / "table.csv", [*columns, "species"], [[*row, "ab"[i % 2]] for i, row in enumerate(rows)])

@@ -60,6 +60,10 @@ def fuzzes(command: Command) -> None:
     fuzz_parser().parse_args(shlex.split(command.text)[3:])
 
 
+def has_these_flags(command: Command) -> None:
+    build_parser().parse_args(shlex.split(command.text)[1:])
+
+
 def installable(command: Command) -> None:
     """The command installs this package, with extras that it has, or one of its dependencies."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -120,6 +124,8 @@ RULES = (
     Rule(r"vmt train .*--features", f"{SHORT} {FROZEN}"),
     Rule(r"vmt export runs/photos", FROZEN),
     Rule(r"vmt demo", "--iterations 2"),
+    Rule(r"vmt search .*--clean", instead=has_these_flags, why="tests/runs/test_search.py cleans a search"),
+    Rule(r"vmt search", f"{SHORT} --trials 1 --jobs 1"),
     Rule(r"vmt train --resume"),
     Rule(r"vmt train digits --choose-on", f"{SHORT} --choose-on 5"),
     Rule(r"vmt train [a-z]+-[a-z]+ .*--dirt-t", f"{SHORT} {DIRT_T} --net tiny"),
@@ -142,6 +148,8 @@ RULES = (
     Rule(r"vmt paper figure", "--samples 3"),
     Rule(r"vmt paper (list|show|pages)"),
     Rule(r"vmt bench", "--device cpu --engines eager --batch-size 2 --precision float32 --iterations 1"),
+    # tests/runs/test_search.py kills a process of a smaller search.
+    Rule(r"python benchmarks/search\.py", "--tables --runs s"),
     # The folder has a copy of its runs, so none is repeated; tests/validators/test_study.py tests its tables.
     Rule(r"python benchmarks/validators\.py", "--docs nowhere --out validators.jsonl"),
     Rule(
@@ -212,7 +220,7 @@ def test_it_runs(command: Command, folder: Path, one_thread: None, monkeypatch: 
         run_script(arguments)
         return
     # vmt refuses to overwrite a run or a set that exists.
-    if arguments[0] in ("train", "demo") and "--resume" not in arguments:
+    if arguments[0] in ("train", "demo", "search") and "--resume" not in arguments:
         arguments += ["--out", f"out/{COMMANDS.index(command)}"]
     if arguments[:3] == ["data", "build", "syn"] and "--out" not in arguments:
         for built in (folder / "DATA" / "syn").glob("recreated_*"):

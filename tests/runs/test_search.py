@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 import vmt
 from tests.own_data import command
-from tests.own_data import vmt as run_vmt
+from vmt.cli.main import main
 from vmt.report.page import write_report
 from vmt.report.samples import Options
 from vmt.runs.folder import MODEL, RUN, SUMMARY
@@ -80,7 +80,7 @@ def found(data: DataSpec, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     out = tmp_path_factory.mktemp("search") / "found"
     words = command(
         "search", "--source", data.source, "--target", data.target, "--target-test", data.target_test, "--iterations",
-        300, "--evaluate-every", 20, "--checkpoint-every", 20, "--trials", 3, "--keep", 1, "--device", "cpu",
+        120, "--evaluate-every", 20, "--checkpoint-every", 20, "--trials", 3, "--keep", 1, "--device", "cpu",
         "--threads", 1, "--out", out,
     )  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -146,7 +146,9 @@ def journal(out: Path) -> Any:
 
 
 @posix
-def test_the_folder_of_a_search_is_used_as_that_of_a_run(found: tuple[Path, int, str], tmp_path: Path) -> None:
+def test_the_folder_of_a_search_is_used_as_that_of_a_run(
+    found: tuple[Path, int, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, _, _ = found
     choice = json.loads((out / SUMMARY).read_text())["choice"]
     x = moved_clusters()["test"][0]
@@ -159,20 +161,18 @@ def test_the_folder_of_a_search_is_used_as_that_of_a_run(found: tuple[Path, int,
     assert [trial["name"] for trial in shown["search"]["trials"]] == [trial["name"] for trial in trials_of(out)]
     assert shown["runs"][shown["chosen"]]["folder"] == str(where)
     assert page.read_text().count('<th scope="row">000') == 3
-    ranked = run_vmt("select", out, "--json")
-    assert ranked.returncode == 0, ranked.stderr
-    assert {Path(each["run"]).name for each in json.loads(ranked.stdout)["ranking"]} == {
-        *("0000", "0001", "0002", "source_only")
-    }
-    refused = run_vmt("train", "--resume", out)
-    assert refused.returncode == 2
-    assert "vmt search" in refused.stderr
+    capsys.readouterr()
+    assert main(["select", str(out), "--json"]) == 0
+    ranked = json.loads(capsys.readouterr().out)["ranking"]
+    assert {Path(each["run"]).name for each in ranked} == {"0000", "0001", "0002", "source_only"}
+    assert main(["train", "--resume", str(out)]) == 2
+    assert "vmt search" in capsys.readouterr().err
 
 
 @posix
 def test_another_search_cannot_join(found: tuple[Path, int, str], data: DataSpec) -> None:
     out, _, _ = found
-    with pytest.raises(vmt.InputError, match="iterations 300, not 60"):
+    with pytest.raises(vmt.InputError, match="iterations 120, not 60"):
         join(spec_for(data, out), load_data(data))
 
 

@@ -30,7 +30,7 @@ EXAMPLES = """examples:
   vmt search --source a.npz --target b.npz --method mcc --trials 100 --minutes 60 --out runs/search
   vmt search digits --iterations 200 --jobs 2 --out runs/search             two trials at a time
   vmt search --source a.npz --target b.npz --space ranges.json --out runs/search
-  vmt search … --out /shared/search --storage postgresql://host/studies     the same on every machine
+  vmt search --source a.npz --target b.npz --storage sqlite:///study.db --out runs/search
   vmt search --out runs/search --clean                                      keep the chosen model only
 
 A trial is a run with other settings. Optuna chooses the settings; a score without target labels says which are good.
