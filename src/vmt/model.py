@@ -32,7 +32,7 @@ from vmt.nets.adapter import placed_on_device
 from vmt.nets.backbone import Backbone, SavedBackbone
 from vmt.nets.factory import OWN_MODULE, NetSpec, builder, factory_name
 from vmt.nets.networks import Staged
-from vmt.nets.registry import NETS
+from vmt.nets.registry import COMPOSED, NETS
 from vmt.notebook import html_table
 from vmt.progress import duration
 
@@ -304,7 +304,7 @@ def check_size(spec: NetSpec, tensors: Mapping[str, Tensor]) -> None:
 
     The network is built without memory first. A function of the user's is trusted, and need not work like that.
     """
-    if spec.name not in NETS:
+    if spec.name not in (*NETS, *COMPOSED):
         return
     with torch.device("meta"):
         needed = sum(tensor.numel() for tensor in spec.build().state_dict().values())

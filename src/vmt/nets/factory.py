@@ -24,6 +24,7 @@ from torch import nn
 from vmt.errors import InputError, perhaps
 from vmt.nets import networks, published
 from vmt.nets.adapter import from_module, last_dense
+from vmt.nets.composed import composed
 from vmt.nets.networks import Staged
 from vmt.nets.pretrained import (
     TORCHVISION,
@@ -33,7 +34,7 @@ from vmt.nets.pretrained import (
     torchvision_module,
     with_network,
 )
-from vmt.nets.registry import NETS, NetSettings
+from vmt.nets.registry import AVERAGED, COMPOSED, NETS, NetSettings
 
 # The options that every network takes.
 SETTINGS = frozenset(field.name for field in fields(NetSettings))
@@ -89,6 +90,8 @@ class NetSpec:
     def build(self) -> Staged:
         if self.factory is not None:
             return built(imported(self.factory), self.factory, self.shape, self.classes, self.options)
+        if self.name in COMPOSED:
+            return composed(self.name, self.shape, self.classes, self.options, self.member)
         if self.name.startswith(TORCHVISION):
             return build_torchvision(self.name.removeprefix(TORCHVISION), self.shape, self.classes, self.options)
         hint = perhaps(self.name, NETS)
@@ -110,6 +113,15 @@ class NetSpec:
             why = str(error).splitlines()[0]  # torch lists every way to call a function
             raise InputError(f"the network {self.name!r} cannot be built with {dict(self.options)}: {why}.") from error
         return started(network, self.options) if self.options.keys() & SETTINGS else network
+
+    def member(self, values: Mapping[str, Any]) -> Staged:
+        """A network of an average, which is one of this package's: a file must not import other code."""
+        spec = NetSpec.from_dict(values)
+        if spec.name not in AVERAGED:
+            raise InputError(f"the network {spec.name!r} cannot be part of an average.")
+        if (spec.shape, spec.classes) != (self.shape, self.classes):
+            raise InputError("the networks of an average must read the same samples and have the same classes.")
+        return spec.build()
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "shape": list(self.shape), "classes": self.classes, "options": dict(self.options)}

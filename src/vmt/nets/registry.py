@@ -21,6 +21,11 @@ NETS: dict[str, tuple[str, dict[str, Any]]] = {
     # Those of other papers (vmt.nets.published).
     **{name: (name, {}) for name in ("dann_mnist", "dann_svhn", "drcn", "self_ensembling")},
 }
+# These are fitted or put together from trained ones (vmt.nets.composed), so that no run can ask for them.
+KERNEL, AVERAGE = "kernel", "average"
+COMPOSED = (KERNEL, AVERAGE)
+# The networks that an average may have.
+AVERAGED = (*NETS, KERNEL)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
 """``method="auto"``: train a few methods on one's own data and choose among them without target labels.
 
 No method is the best on all data, and a method that aligns the domains can do harm. So a small portfolio is trained,
-and :func:`vmt.validators.choose` picks one: source only, unless another is credibly better. The candidates are ordinary
-runs in subfolders of the folder, with the same seed and evaluation, so that ``vmt report`` compares them.
+and :func:`vmt.validators.choose` decides between adapting and source only. The methods of the portfolio err on
+different samples, so the answer is the average of those that adapt, or of those that do not: a network, and a kernel
+classifier that is fitted in closed form (:mod:`vmt.evaluate.kernel`). The trained candidates are ordinary runs in
+subfolders of the folder, with the same seed and evaluation, so that ``vmt report`` compares them.
 """
 
+import copy
 import json
 import shutil
 import time
@@ -19,11 +22,17 @@ from torch import nn
 from vmt.data.task import Task
 from vmt.disk import write_atomically
 from vmt.errors import InputError
+from vmt.evaluate.accuracy import evaluate
+from vmt.evaluate.kernel import adapted_kernel, unadapted_kernel
+from vmt.evaluate.matching import estimated_shares
 from vmt.evaluate.probe import make_probe
 from vmt.methods.settings import AUTO
 from vmt.model import Model, load
 from vmt.nets.backbone import Backbone
-from vmt.nets.factory import OWN_MODULE
+from vmt.nets.composed import average
+from vmt.nets.factory import OWN_MODULE, NetSpec
+from vmt.nets.networks import Staged
+from vmt.nets.registry import AVERAGE, AVERAGED, KERNEL
 from vmt.progress import Progress
 from vmt.runs.folder import (
     MODEL,
@@ -44,12 +53,16 @@ from vmt.runs.run import Run, carry_out, make_run
 from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS
 from vmt.train.config import Config
-from vmt.train.loop import interruptible
-from vmt.validators.choice import Choice, choose
+from vmt.train.loop import interruptible, target_to_evaluate
+from vmt.validators.choice import REFERENCE, Choice, choose
+from vmt.validators.predictions import collapse_alarm
 
 # The candidates and what an iteration of each costs, in iterations of source only (measured on vectors and on 16×16
 # images on a CPU).
-PORTFOLIO = {"source_only": 1.0, "adabn": 1.3, "mcc": 2.0, "vmt_mcc": 7.0}
+PORTFOLIO = {"source_only": 1.0, "mcc": 2.0, "vmt_mcc": 7.0}
+# Candidates that are not trained: kernel classifiers, with and without adaptation, and the averages of those that
+# adapt and of those that do not.
+KERNEL_SOURCE, ADAPTED, UNADAPTED = "kernel_source", "average", "average_source"
 # Candidates are shortened to this part of their length to fit into the budget, and left out if that is not enough.
 LEAST_PART = 0.3
 # Evaluations, reading and writing take a part of the budget, too.
@@ -155,6 +168,14 @@ def carry_out_auto(
             models[name], summaries[name] = result.model, result.summary
             if place is not None:
                 shutil.rmtree(place / CHECKPOINTS, ignore_errors=True)  # a finished candidate is not resumed
+        began_rest = time.monotonic()
+        rest = _not_trained(portfolio, models)
+        for name, model in rest.items():
+            summaries[name] = _about(portfolio, name, model, time.monotonic() - began_rest)
+            if folder is not None:
+                (folder / name).mkdir(exist_ok=True)
+                model.save(folder / name / MODEL)
+        models |= rest
         choice = _chosen(portfolio, models)
         left_out = [name for name in PORTFOLIO if name not in plan]
         summary = _summary(portfolio, choice, summaries, left_out, time.monotonic() - began)
@@ -230,11 +251,80 @@ def _read(place: Path, portfolio: Portfolio) -> tuple[Model, dict[str, Any]]:
     return model, json.loads((place / SUMMARY).read_text())
 
 
+def _not_trained(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str, Model]:
+    """The kernel classifiers and the averages, as far as there are such for the networks that were trained.
+
+    A candidate that may have collapsed is no part of an average.
+    """
+    task = portfolio.task
+    if any(model.spec.name not in AVERAGED for model in trained.values()):
+        return {}
+    shares = estimated_shares(task)
+    differ = shares is not None and shares.differ
+    reference = trained[REFERENCE]
+    made = {
+        KERNEL_SOURCE: _model_like(reference, unadapted_kernel(task)),
+        KERNEL: _model_like(reference, adapted_kernel(task, shares if differ else None)),
+    }
+    probe = make_probe(task, PROBE_SAMPLES)
+    assert probe is not None
+
+    def average_of(models: Mapping[str, Model]) -> Model:
+        whole = {
+            name: model
+            for name, model in models.items()
+            if collapse_alarm(probe.outputs(model.network, probe.target)[0], probe.prior) is None
+        }
+        members = list((whole or models).values())
+        network = average([copy.deepcopy(member.network) for member in members], len(task.classes))
+        spec = replace(reference.spec, name=AVERAGE, options={"members": [each.spec.to_dict() for each in members]})
+        about = {"method": AUTO, "average_of": list(whole or models)}
+        return replace_network(reference, network, spec, about)
+
+    adapted = {name: model for name, model in trained.items() if name != REFERENCE}
+    made[UNADAPTED] = average_of({REFERENCE: reference, KERNEL_SOURCE: made[KERNEL_SOURCE]})
+    if adapted:
+        made[ADAPTED] = average_of({**adapted, KERNEL: made[KERNEL]})
+    return made
+
+
+def _model_like(model: Model, network: Staged) -> Model:
+    """A kernel classifier of the same samples and classes."""
+    device = next(model.network.parameters()).device
+    kernels = network.stages["logits"]
+    assert isinstance(kernels, nn.Sequential)
+    spec = replace(model.spec, name=KERNEL, options={"centres": len(kernels[0].points)})
+    return replace_network(model, network.to(device), spec, {"method": KERNEL})
+
+
+def replace_network(model: Model, network: Staged, spec: NetSpec, about: dict[str, Any]) -> Model:
+    """A model with another network for the same samples and classes."""
+    return Model(network, spec, model.preprocess, model.classes, about, model.features, model.backbone)
+
+
+def _about(portfolio: Portfolio, name: str, model: Model, seconds: float) -> dict[str, Any]:
+    """What the summary of a run would say about a candidate that is not trained."""
+    task = portfolio.task
+    target = evaluate(model.network, target_to_evaluate(task, portfolio.config), task.preprocess)
+    source = None if task.source_test is None else evaluate(model.network, task.source_test, task.preprocess)
+    found = {"target_accuracy": target.accuracy, "source_accuracy": source and source.accuracy}
+    model.about.update({name: value for name, value in found.items() if value is not None})
+    return {"method": name, **found, "seconds": round(seconds, 1)}
+
+
 def _chosen(portfolio: Portfolio, models: Mapping[str, Model]) -> Choice:
     """The choice among the candidates by their outputs on the same samples."""
-    probe = make_probe(portfolio.task, PROBE_SAMPLES)
+    task = portfolio.task
+    probe = make_probe(task, PROBE_SAMPLES)
     assert probe is not None
-    return choose({name: probe.evidence(model.network, None) for name, model in models.items()}, probe.prior)
+    shares = estimated_shares(task)
+    return choose(
+        {name: probe.evidence(model.network, None) for name, model in models.items() if name != KERNEL_SOURCE},
+        probe.prior,
+        reference=UNADAPTED if UNADAPTED in models else REFERENCE,
+        known=None if shares is not None and shares.differ else probe.known,
+        preferred=ADAPTED,
+    )
 
 
 def _summary(
@@ -256,7 +346,10 @@ def _summary(
         }
         for name, finding in choice.findings.items()
     }
-    chosen = dict(summaries[choice.chosen])
+    chosen = dict(summaries.get(choice.chosen, {}))
+    # An average was not trained: what is known about the data is what its last candidate says.
+    trained = [name for name in PORTFOLIO if name in summaries]
+    chosen = {**summaries[trained[-1 if choice.chosen == ADAPTED else 0]], **chosen}
     return {
         **chosen,
         "method": AUTO,

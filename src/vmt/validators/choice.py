@@ -28,6 +28,10 @@ NEIGHBOURS = "neighbours"
 # the margin, on tasks for choosing of benchmarks/own_data.py and on tasks of benchmarks/validators_tasks.py.
 MANY_CHANGED = 1 / 8
 MARGIN, MARGIN_BY_SAMPLES = 0.03, 0.8
+# If the reference's classes fit the target at least this well, as a share of how well the true classes fit the source,
+# there is little to gain: the domains may differ in where their samples lie and in nothing else (covariate shift), and
+# aligning them does harm. Then a candidate must fit better by GOOD_MARGIN.
+GOOD, GOOD_MARGIN = 0.95, 0.1
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,15 @@ class Fit:
     changed: float
     """The share of samples for which the two predict different classes."""
     samples: int
+    known: float | None = None
+    """How well the true classes of the source fit neighbourhoods of its samples."""
 
     @property
     def margin(self) -> float:
         """By how much a candidate must fit better to be credible."""
-        return 0.0 if self.changed >= MANY_CHANGED else MARGIN + MARGIN_BY_SAMPLES / math.sqrt(self.samples)
+        few = 0.0 if self.changed >= MANY_CHANGED else MARGIN + MARGIN_BY_SAMPLES / math.sqrt(self.samples)
+        good = self.known is not None and self.reference >= GOOD * self.known
+        return max(few, GOOD_MARGIN if good else 0.0)
 
     @property
     def credible(self) -> bool:
@@ -62,13 +70,14 @@ def neighbourhoods(neighbours: Tensor | None, logits: Tensor, features: Tensor |
     return None if features is None else nearest_neighbours(features)
 
 
-def fit_of(neighbours: Tensor, candidate: Tensor, reference: Tensor) -> Fit:
+def fit_of(neighbours: Tensor, candidate: Tensor, reference: Tensor, known: float | None = None) -> Fit:
     """Compare the logits (N, K) of a candidate and of the reference, given the ``neighbours`` of each sample."""
     return Fit(
         float(neighbour_agreement(neighbours, candidate)),
         float(neighbour_agreement(neighbours, reference)),
         float((candidate.argmax(1) != reference.argmax(1)).double().mean()),
         len(candidate),
+        known,
     )
 
 
@@ -107,6 +116,8 @@ def choose(
     refines: Mapping[str, str] | None = None,
     shares: Tensor | None = None,
     by: str = NEIGHBOURS,
+    known: float | None = None,
+    preferred: str | None = None,
 ) -> Choice:
     """Choose a candidate if it is credibly better than the reference, and otherwise the reference.
 
@@ -119,7 +130,9 @@ def choose(
     reference's own classes do; if it predicts the same classes for nearly all samples, they must fit clearly better.
     The neighbourhoods are those of the reference's evidence or, if it has none or they say little about classes, those
     in the reference's features.
-    Credible candidates are ranked by the validator ``by``.
+    If ``known`` is given, the agreement of the source's true classes with neighbourhoods of its samples, and the
+    reference fits the target about as well, a candidate must fit better by 0.1. Leave it out if the class shares differ.
+    Credible candidates are ranked by the validator ``by``; the one that is ``preferred`` comes first if it is credible.
     """
     check_name(by)
     if reference not in candidates:
@@ -132,15 +145,17 @@ def choose(
     neighbours = neighbourhoods(evidence.neighbours, of_reference, evidence.target_features)
     if neighbours is None:
         raise InputError(f"the outputs of {reference} lack target_features: evaluate it on the target samples.")
+    if neighbours is not evidence.neighbours:
+        known = None  # in the reference's features, the source looks better than it is: it was trained there
     for name in candidates:
         if len(_part(candidates, name, "target")) != len(neighbours):
             raise InputError(f"{name} has outputs for other target samples than {reference}: give the same to all.")
     raw = {name: scores(evidence, leave_out=() if by == "dev" else ("dev",)) for name, evidence in candidates.items()}
-    fits = {name: fit_of(neighbours, _part(candidates, name, "target"), of_reference) for name in candidates}
+    fits = {name: fit_of(neighbours, _part(candidates, name, "target"), of_reference, known) for name in candidates}
     findings: dict[str, Finding] = {}
     for name, fit in fits.items():
-        known = refined_scores(raw[refines[name]], raw[name]) if name in refines else raw[name]
-        score = fit.candidate if by == NEIGHBOURS else known.get(by)
+        own = refined_scores(raw[refines[name]], raw[name]) if name in refines else raw[name]
+        score = fit.candidate if by == NEIGHBOURS else own.get(by)
         alarm = collapse_alarm(_part(candidates, name, "target"), prior if shares is None else shares)
         doubt = None
         if name != reference:
@@ -154,11 +169,12 @@ def choose(
                     f"its classes fit the neighbourhoods of the target {clearly} better than those of {reference} "
                     f"({fit.candidate:.2f} against {fit.reference:.2f}, {fit.changed:.0%} of the classes changed)"
                 )
-        findings[name] = Finding(score, fit.candidate, alarm, known, doubt)
+        findings[name] = Finding(score, fit.candidate, alarm, own, doubt)
     others = sorted((n for n in candidates if n != reference), key=lambda n: _key(findings[n]), reverse=True)
     credible = [name for name in others if findings[name].doubt is None]
+    credible.sort(key=lambda name: name != preferred)
     ranking = (*credible, reference, *(name for name in others if name not in credible))
-    return Choice(ranking[0], ranking, _reason(ranking[0], credible, findings, reference, by), findings)
+    return Choice(ranking[0], ranking, _reason(ranking[0], credible, findings, reference, by, preferred), findings)
 
 
 def _part(candidates: Mapping[str, Evidence], name: str, part: str) -> Tensor:
@@ -172,7 +188,9 @@ def _key(finding: Finding) -> tuple[bool, float]:
     return finding.score is not None, finding.score or 0.0
 
 
-def _reason(chosen: str, credible: list[str], findings: Mapping[str, Finding], reference: str, by: str) -> str:
+def _reason(
+    chosen: str, credible: list[str], findings: Mapping[str, Finding], reference: str, by: str, preferred: str | None
+) -> str:
     """Why this candidate was chosen, and why others were not."""
     rejected = [f"{name}: {finding.doubt}" for name, finding in findings.items() if finding.doubt]
     if chosen == reference:
@@ -184,7 +202,9 @@ def _reason(chosen: str, credible: list[str], findings: Mapping[str, Finding], r
         f"{chosen} is chosen: its classes fit the neighbourhoods of the target better than those of {reference} "
         f"({mine.neighbours:.2f} against {findings[reference].neighbours:.2f}), and "
     )
-    if len(credible) > 1:
+    if chosen == preferred:
+        text += "it comes first where it is credible."
+    elif len(credible) > 1:
         second = findings[credible[1]]
         if by == NEIGHBOURS:
             text += f"better than those of {len(credible) - 1} other candidates ({credible[1]}: {second.score:.2f})."
