@@ -23,7 +23,7 @@ from vmt.nets.networks import Staged
 from vmt.ranks.group import ALONE, Ranks
 from vmt.step.state import State, predictor_of
 from vmt.validators.class_shares import ClassShares, estimate_class_shares
-from vmt.validators.clusters import nearest_neighbours, neighbour_agreement
+from vmt.validators.clusters import nearest_neighbours
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import LAMBDA, collapse_alarm, partners
 from vmt.validators.refinement import comparable_scores
@@ -56,15 +56,6 @@ class Probe:
     def neighbours(self) -> Tensor:
         """(N, 5): the target samples that are nearest to each one, among the samples themselves."""
         return nearest_neighbours(sample_rows(self.target.x, self.preprocess)).to(self.target.x.device)
-
-    @cached_property
-    def known(self) -> float | None:
-        """How well the true classes of the source fit neighbourhoods of its samples; None without such samples."""
-        if self.trained is None or self.trained.y is None:
-            return None
-        y = self.trained.y.cpu()
-        neighbours = nearest_neighbours(sample_rows(self.trained.x, self.preprocess))
-        return float(neighbour_agreement(neighbours, F.one_hot(y, len(self.prior)).double()))
 
     @property
     def samples(self) -> int:

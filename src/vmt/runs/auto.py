@@ -322,7 +322,7 @@ def _chosen(portfolio: Portfolio, models: Mapping[str, Model]) -> Choice:
         {name: probe.evidence(model.network, None) for name, model in models.items() if name != KERNEL_SOURCE},
         probe.prior,
         reference=UNADAPTED if UNADAPTED in models else REFERENCE,
-        known=None if shares is not None and shares.differ else probe.known,
+        unequal=shares is not None and shares.differ,
         preferred=ADAPTED,
     )
 

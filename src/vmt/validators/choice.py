@@ -28,10 +28,10 @@ NEIGHBOURS = "neighbours"
 # the margin, on tasks for choosing of benchmarks/own_data.py and on tasks of benchmarks/validators_tasks.py.
 MANY_CHANGED = 1 / 8
 MARGIN, MARGIN_BY_SAMPLES = 0.03, 0.8
-# If the reference's classes fit the target at least this well, as a share of how well the true classes fit the source,
-# there is little to gain: the domains may differ in where their samples lie and in nothing else (covariate shift), and
-# aligning them does harm. Then a candidate must fit better by GOOD_MARGIN.
-GOOD, GOOD_MARGIN = 0.95, 0.1
+# A candidate that predicts other classes for many samples must fit better by this part of their share. Under covariate
+# shift alone, aligning the domains changes many classes, and the new ones fit neighbourhoods hardly better. Where the
+# class shares are very different, this says nothing: a few classes fill the target, and all neighbours are alike.
+GAIN_BY_CHANGED = 0.2
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Fit:
     changed: float
     """The share of samples for which the two predict different classes."""
     samples: int
-    known: float | None = None
-    """How well the true classes of the source fit neighbourhoods of its samples."""
+    unequal: bool = False
+    """Whether the class shares of the domains are very different."""
 
     @property
     def margin(self) -> float:
         """By how much a candidate must fit better to be credible."""
-        few = 0.0 if self.changed >= MANY_CHANGED else MARGIN + MARGIN_BY_SAMPLES / math.sqrt(self.samples)
-        good = self.known is not None and self.reference >= GOOD * self.known
-        return max(few, GOOD_MARGIN if good else 0.0)
+        if self.changed >= MANY_CHANGED:
+            return 0.0 if self.unequal else GAIN_BY_CHANGED * self.changed
+        return MARGIN + MARGIN_BY_SAMPLES / math.sqrt(self.samples)
 
     @property
     def credible(self) -> bool:
@@ -70,14 +70,14 @@ def neighbourhoods(neighbours: Tensor | None, logits: Tensor, features: Tensor |
     return None if features is None else nearest_neighbours(features)
 
 
-def fit_of(neighbours: Tensor, candidate: Tensor, reference: Tensor, known: float | None = None) -> Fit:
+def fit_of(neighbours: Tensor, candidate: Tensor, reference: Tensor, unequal: bool = False) -> Fit:
     """Compare the logits (N, K) of a candidate and of the reference, given the ``neighbours`` of each sample."""
     return Fit(
         float(neighbour_agreement(neighbours, candidate)),
         float(neighbour_agreement(neighbours, reference)),
         float((candidate.argmax(1) != reference.argmax(1)).double().mean()),
         len(candidate),
-        known,
+        unequal,
     )
 
 
@@ -116,7 +116,7 @@ def choose(
     refines: Mapping[str, str] | None = None,
     shares: Tensor | None = None,
     by: str = NEIGHBOURS,
-    known: float | None = None,
+    unequal: bool = False,
     preferred: str | None = None,
 ) -> Choice:
     """Choose a candidate if it is credibly better than the reference, and otherwise the reference.
@@ -130,8 +130,8 @@ def choose(
     reference's own classes do; if it predicts the same classes for nearly all samples, they must fit clearly better.
     The neighbourhoods are those of the reference's evidence or, if it has none or they say little about classes, those
     in the reference's features.
-    If ``known`` is given, the agreement of the source's true classes with neighbourhoods of its samples, and the
-    reference fits the target about as well, a candidate must fit better by 0.1. Leave it out if the class shares differ.
+    If it predicts other classes for many samples, they must fit better in proportion to their share, unless the class
+    shares of the domains are very different (``unequal``).
     Credible candidates are ranked by the validator ``by``; the one that is ``preferred`` comes first if it is credible.
     """
     check_name(by)
@@ -145,13 +145,11 @@ def choose(
     neighbours = neighbourhoods(evidence.neighbours, of_reference, evidence.target_features)
     if neighbours is None:
         raise InputError(f"the outputs of {reference} lack target_features: evaluate it on the target samples.")
-    if neighbours is not evidence.neighbours:
-        known = None  # in the reference's features, the source looks better than it is: it was trained there
     for name in candidates:
         if len(_part(candidates, name, "target")) != len(neighbours):
             raise InputError(f"{name} has outputs for other target samples than {reference}: give the same to all.")
     raw = {name: scores(evidence, leave_out=() if by == "dev" else ("dev",)) for name, evidence in candidates.items()}
-    fits = {name: fit_of(neighbours, _part(candidates, name, "target"), of_reference, known) for name in candidates}
+    fits = {name: fit_of(neighbours, _part(candidates, name, "target"), of_reference, unequal) for name in candidates}
     findings: dict[str, Finding] = {}
     for name, fit in fits.items():
         own = refined_scores(raw[refines[name]], raw[name]) if name in refines else raw[name]
