@@ -59,16 +59,6 @@ class Fitted:
 
 @torch.no_grad()
 @default_torch_settings()
-def unadapted_kernel(task: Task) -> Staged:
-    """A classifier of the source, with the mean and the spread of both domains together."""
-    xs, xt, y = rows_of(task)
-    mean, std = moments(torch.cat([xs, xt]))
-    rows, classes = (xs - mean) / std, len(task.classes)
-    return network(task, fitted(rows, y, classes, torch.ones(len(y)).double(), None), mean, std)
-
-
-@torch.no_grad()
-@default_torch_settings()
 def adapted_kernel(task: Task, shares: ClassShares | None) -> Staged:
     """A classifier of the target, with ``shares`` the very different class shares of the target, if it has such."""
     xs, xt, y = rows_of(task)

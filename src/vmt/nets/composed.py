@@ -59,7 +59,7 @@ def values_of(shape: Sequence[int]) -> tuple[nn.Module, int]:
         return nn.Flatten(), shape[0]
     square = math.ceil(max(shape[1:]) / SIDE)
     small = [max(1, side // square) for side in shape[1:]]
-    pool = nn.AvgPool2d([min(square, side) for side in shape[1:]])
+    pool = nn.AvgPool2d((min(square, shape[1]), min(square, shape[2])))
     return nn.Sequential(pool, nn.Flatten()), shape[0] * small[0] * small[1]
 
 
@@ -76,6 +76,11 @@ def kernel(shape: tuple[int, ...], classes: int, centres: int) -> Staged:
             "logits": nn.Sequential(Kernel(centres, features), nn.Linear(centres, classes, bias=False)),
         }
     )
+
+
+def centres_of(network: Staged) -> int:
+    """The number of centres of a kernel classifier."""
+    return next(len(layer.points) for layer in network.modules() if isinstance(layer, Kernel))
 
 
 class Together(nn.Module):
@@ -97,7 +102,7 @@ class Mean(nn.Module):
         self.classes = classes
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.unflatten(1, (-1, self.classes)).exp().mean(1).clamp_min(1e-12).log()
+        return x.view(len(x), -1, self.classes).exp().mean(1).clamp_min(1e-12).log()
 
 
 def average(members: Sequence[Staged], classes: int) -> Staged:

@@ -2,9 +2,9 @@
 
 No method is the best on all data, and a method that aligns the domains can do harm. So a small portfolio is trained,
 and :func:`vmt.validators.choose` decides between adapting and source only. The methods of the portfolio err on
-different samples, so the answer is the average of those that adapt, or of those that do not: a network, and a kernel
-classifier that is fitted in closed form (:mod:`vmt.evaluate.kernel`). The trained candidates are ordinary runs in
-subfolders of the folder, with the same seed and evaluation, so that ``vmt report`` compares them.
+different samples, so where adapting is credible, the answer is the average of those that adapt: the trained networks,
+and a kernel classifier that is fitted in closed form (:mod:`vmt.evaluate.kernel`). The trained candidates are ordinary
+runs in subfolders of the folder, with the same seed and evaluation, so that ``vmt report`` compares them.
 """
 
 import copy
@@ -23,13 +23,13 @@ from vmt.data.task import Task
 from vmt.disk import write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
-from vmt.evaluate.kernel import adapted_kernel, unadapted_kernel
+from vmt.evaluate.kernel import adapted_kernel
 from vmt.evaluate.matching import estimated_shares
 from vmt.evaluate.probe import make_probe
 from vmt.methods.settings import AUTO
 from vmt.model import Model, load
 from vmt.nets.backbone import Backbone
-from vmt.nets.composed import average
+from vmt.nets.composed import average, centres_of
 from vmt.nets.factory import OWN_MODULE, NetSpec
 from vmt.nets.networks import Staged
 from vmt.nets.registry import AVERAGE, AVERAGED, KERNEL
@@ -60,9 +60,7 @@ from vmt.validators.predictions import collapse_alarm
 # The candidates and what an iteration of each costs, in iterations of source only (measured on vectors and on 16×16
 # images on a CPU).
 PORTFOLIO = {"source_only": 1.0, "mcc": 2.0, "vmt_mcc": 7.0}
-# Candidates that are not trained: kernel classifiers, with and without adaptation, and the averages of those that
-# adapt and of those that do not.
-KERNEL_SOURCE, ADAPTED, UNADAPTED = "kernel_source", "average", "average_source"
+# Candidates that are not trained are the kernel classifier and the average of the candidates that adapt.
 # Candidates are shortened to this part of their length to fit into the budget, and left out if that is not enough.
 LEAST_PART = 0.3
 # Evaluations, reading and writing take a part of the budget, too.
@@ -252,48 +250,35 @@ def _read(place: Path, portfolio: Portfolio) -> tuple[Model, dict[str, Any]]:
 
 
 def _not_trained(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str, Model]:
-    """The kernel classifiers and the averages, as far as there are such for the networks that were trained.
+    """The kernel classifier and the average of the candidates that adapt, if their networks are of this package.
 
-    A candidate that may have collapsed is no part of an average.
+    A candidate that may have collapsed is no part of the average.
     """
     task = portfolio.task
     if any(model.spec.name not in AVERAGED for model in trained.values()):
         return {}
     shares = estimated_shares(task)
-    differ = shares is not None and shares.differ
-    reference = trained[REFERENCE]
-    made = {
-        KERNEL_SOURCE: _model_like(reference, unadapted_kernel(task)),
-        KERNEL: _model_like(reference, adapted_kernel(task, shares if differ else None)),
-    }
+    kernel = _model_like(trained[REFERENCE], adapted_kernel(task, shares if shares and shares.differ else None))
     probe = make_probe(task, PROBE_SAMPLES)
     assert probe is not None
-
-    def average_of(models: Mapping[str, Model]) -> Model:
-        whole = {
-            name: model
-            for name, model in models.items()
-            if collapse_alarm(probe.outputs(model.network, probe.target)[0], probe.prior) is None
-        }
-        members = list((whole or models).values())
-        network = average([copy.deepcopy(member.network) for member in members], len(task.classes))
-        spec = replace(reference.spec, name=AVERAGE, options={"members": [each.spec.to_dict() for each in members]})
-        about = {"method": AUTO, "average_of": list(whole or models)}
-        return replace_network(reference, network, spec, about)
-
-    adapted = {name: model for name, model in trained.items() if name != REFERENCE}
-    made[UNADAPTED] = average_of({REFERENCE: reference, KERNEL_SOURCE: made[KERNEL_SOURCE]})
-    if adapted:
-        made[ADAPTED] = average_of({**adapted, KERNEL: made[KERNEL]})
-    return made
+    adapted = {
+        name: model
+        for name, model in {**trained, KERNEL: kernel}.items()
+        if name != REFERENCE and collapse_alarm(probe.outputs(model.network, probe.target)[0], probe.prior) is None
+    }
+    if len(adapted) < 2:
+        return {KERNEL: kernel}
+    network = average([copy.deepcopy(model.network) for model in adapted.values()], len(task.classes))
+    options = {"members": [model.spec.to_dict() for model in adapted.values()]}
+    spec = replace(kernel.spec, name=AVERAGE, options=options)
+    mean = replace_network(kernel, network, spec, {"method": AVERAGE, "average_of": list(adapted)})
+    return {KERNEL: kernel, AVERAGE: mean}
 
 
 def _model_like(model: Model, network: Staged) -> Model:
     """A kernel classifier of the same samples and classes."""
     device = next(model.network.parameters()).device
-    kernels = network.stages["logits"]
-    assert isinstance(kernels, nn.Sequential)
-    spec = replace(model.spec, name=KERNEL, options={"centres": len(kernels[0].points)})
+    spec = replace(model.spec, name=KERNEL, options={"centres": centres_of(network)})
     return replace_network(model, network.to(device), spec, {"method": KERNEL})
 
 
@@ -319,11 +304,10 @@ def _chosen(portfolio: Portfolio, models: Mapping[str, Model]) -> Choice:
     assert probe is not None
     shares = estimated_shares(task)
     return choose(
-        {name: probe.evidence(model.network, None) for name, model in models.items() if name != KERNEL_SOURCE},
+        {name: probe.evidence(model.network, None) for name, model in models.items()},
         probe.prior,
-        reference=UNADAPTED if UNADAPTED in models else REFERENCE,
         unequal=shares is not None and shares.differ,
-        preferred=ADAPTED,
+        preferred=AVERAGE,
     )
 
 
@@ -349,7 +333,7 @@ def _summary(
     chosen = dict(summaries.get(choice.chosen, {}))
     # An average was not trained: what is known about the data is what its last candidate says.
     trained = [name for name in PORTFOLIO if name in summaries]
-    chosen = {**summaries[trained[-1 if choice.chosen == ADAPTED else 0]], **chosen}
+    chosen = {**summaries[trained[-1]], **chosen}
     return {
         **chosen,
         "method": AUTO,
