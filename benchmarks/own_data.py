@@ -139,13 +139,16 @@ def measure(job: Job) -> list[dict[str, Any]]:
         record["cpu_s"] = round(time.process_time() - cpu, 2)
         record["wall_s"] = round(time.perf_counter() - wall, 2)
         if len(job.trains) > 1 and "accuracy" in record:
-            record["chosen"] = read_summary(folder)["choice"]["chosen"]
+            choice = read_summary(folder)["choice"]
+            record["chosen"] = choice["chosen"]
+            of_each = {name: vmt.load(folder / name, device="cpu") for name in choice["candidates"]}
+            record["candidates"] = {name: right(model.predict(problem.xt_test)) for name, model in of_each.items()}
             seconds = {name: read_summary(folder / name)["seconds"] for name in PORTFOLIO}
             for name in PORTFOLIO:
                 cpu_s = round(record["cpu_s"] * seconds[name] / sum(seconds.values()), 2)
                 about = {"contender": name, "settings": {"method": name}, "cpu_s": cpu_s, "wall_s": seconds[name]}
-                accuracy = right(vmt.load(folder / name, device="cpu").predict(problem.xt_test))
-                records.append({**without(record, "chosen"), **about, "accuracy": accuracy})
+                of_run = without(without(record, "chosen"), "candidates")
+                records.append({**of_run, **about, "accuracy": record["candidates"][name]})
     return records
 
 

@@ -55,6 +55,7 @@ from vmt.train.checkpoint import CHECKPOINTS
 from vmt.train.config import Config
 from vmt.train.loop import interruptible, target_to_evaluate
 from vmt.validators.choice import REFERENCE, Choice, choose
+from vmt.validators.clusters import neighbour_agreement
 from vmt.validators.predictions import collapse_alarm
 
 # The candidates and what an iteration of each costs, in iterations of source only (measured on vectors and on 16×16
@@ -67,6 +68,9 @@ LEAST_PART = 0.3
 USABLE = 0.85
 TIMED_ITERATIONS = 20
 PROBE_SAMPLES = 1000
+# A candidate whose classes fit the neighbourhoods of the target worse than those of the best by more than this is not
+# in the average: by the tasks for choosing of benchmarks/own_data.py.
+ABOUT_AS_WELL = 0.05
 
 
 @dataclass(frozen=True)
@@ -259,13 +263,7 @@ def _not_trained(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str
         return {}
     shares = estimated_shares(task)
     kernel = _model_like(trained[REFERENCE], adapted_kernel(task, shares if shares and shares.differ else None))
-    probe = make_probe(task, PROBE_SAMPLES)
-    assert probe is not None
-    adapted = {
-        name: model
-        for name, model in {**trained, KERNEL: kernel}.items()
-        if name != REFERENCE and collapse_alarm(probe.outputs(model.network, probe.target)[0], probe.prior) is None
-    }
+    adapted = _averaged(portfolio, {**{name: m for name, m in trained.items() if name != REFERENCE}, KERNEL: kernel})
     if len(adapted) < 2:
         return {KERNEL: kernel}
     network = average([copy.deepcopy(model.network) for model in adapted.values()], len(task.classes))
@@ -273,6 +271,19 @@ def _not_trained(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str
     spec = replace(kernel.spec, name=AVERAGE, options=options)
     mean = replace_network(kernel, network, spec, {"method": AVERAGE, "average_of": list(adapted)})
     return {KERNEL: kernel, AVERAGE: mean}
+
+
+def _averaged(portfolio: Portfolio, adapted: Mapping[str, Model]) -> dict[str, Model]:
+    """The candidates that count in the average: those without an alarm that fit the target about as well as the best.
+
+    The kernel classifier compares values of pixels, which is far from the best on many pictures.
+    """
+    probe = make_probe(portfolio.task, PROBE_SAMPLES)
+    assert probe is not None
+    logits = {name: probe.outputs(model.network, probe.target)[0] for name, model in adapted.items()}
+    usable = {name: z for name, z in logits.items() if collapse_alarm(z, probe.prior) is None}
+    fits = {name: float(neighbour_agreement(probe.neighbours, z)) for name, z in usable.items()}
+    return {name: adapted[name] for name, fit in fits.items() if fit >= max(fits.values()) - ABOUT_AS_WELL}
 
 
 def _model_like(model: Model, network: Staged) -> Model:
