@@ -54,7 +54,7 @@ from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS
 from vmt.train.config import Config
 from vmt.train.loop import interruptible, target_to_evaluate
-from vmt.validators.choice import REFERENCE, Choice, choose
+from vmt.validators.choice import REFERENCE, Choice, choose, neighbourhoods
 from vmt.validators.clusters import neighbour_agreement
 from vmt.validators.predictions import collapse_alarm
 
@@ -263,7 +263,7 @@ def _not_trained(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str
         return {}
     shares = estimated_shares(task)
     kernel = _model_like(trained[REFERENCE], adapted_kernel(task, shares if shares and shares.differ else None))
-    adapted = _averaged(portfolio, {**{name: m for name, m in trained.items() if name != REFERENCE}, KERNEL: kernel})
+    adapted = _averaged(portfolio, {**trained, KERNEL: kernel})
     if len(adapted) < 2:
         return {KERNEL: kernel}
     network = average([copy.deepcopy(model.network) for model in adapted.values()], len(task.classes))
@@ -273,17 +273,22 @@ def _not_trained(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str
     return {KERNEL: kernel, AVERAGE: mean}
 
 
-def _averaged(portfolio: Portfolio, adapted: Mapping[str, Model]) -> dict[str, Model]:
+def _averaged(portfolio: Portfolio, models: Mapping[str, Model]) -> dict[str, Model]:
     """The candidates that count in the average: those without an alarm that fit the target about as well as the best.
 
     The kernel classifier compares values of pixels, which is far from the best on many pictures.
     """
     probe = make_probe(portfolio.task, PROBE_SAMPLES)
     assert probe is not None
-    logits = {name: probe.outputs(model.network, probe.target)[0] for name, model in adapted.items()}
-    usable = {name: z for name, z in logits.items() if collapse_alarm(z, probe.prior) is None}
-    fits = {name: float(neighbour_agreement(probe.neighbours, z)) for name, z in usable.items()}
-    return {name: adapted[name] for name, fit in fits.items() if fit >= max(fits.values()) - ABOUT_AS_WELL}
+    outputs = {name: probe.outputs(model.network, probe.target) for name, model in models.items()}
+    neighbours = neighbourhoods(probe.neighbours, *outputs.pop(REFERENCE))
+    assert neighbours is not None
+    fits = {
+        name: float(neighbour_agreement(neighbours, logits))
+        for name, (logits, _) in outputs.items()
+        if collapse_alarm(logits, probe.prior) is None
+    }
+    return {name: models[name] for name, fit in fits.items() if fit >= max(fits.values()) - ABOUT_AS_WELL}
 
 
 def _model_like(model: Model, network: Staged) -> Model:
