@@ -240,7 +240,7 @@ def search(
     progress: bool = True,
     **settings: Any,
 ) -> SearchResult:
-    """Search the settings of a method without target labels, and return the best model (docs/search.md).
+    """Search the settings of a method without target labels, and return the best model (docs/searching.md).
 
     Arguments that are not explained here are those of :func:`adapt`; ``settings`` are the default settings, from which
     the search begins. It needs the package optuna: ``pip install "vmt[search]"``.

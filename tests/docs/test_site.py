@@ -64,6 +64,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     return {path: Page(path) for path in (out / "html").rglob("*.html")}
 
 
+def test_every_page_is_on_the_site_under_its_title(site: dict[Path, Page]) -> None:
+    """Sphinx has pages of its own, such as search.html, which would take the place of one with that name."""
+    out = next(path for path in site if path.name == "index.html" and (path.parent / "searchindex.js").exists()).parent
+    for page in (ROOT / "docs").rglob("*.md"):
+        title = re.search(r"^# (.*)$", page.read_text(), re.MULTILINE)
+        if title is not None and page.name != "README.md":
+            words = re.findall(r"[A-Za-z]{3,}", title[1])
+            shown = " ".join(site[out / page.relative_to(ROOT / "docs").with_suffix(".html")].text)
+            assert all(word in shown for word in words), page.name
+
+
 def test_links_inside_the_site_lead_somewhere(site: dict[Path, Page]) -> None:
     broken = []
     for path, page in site.items():
