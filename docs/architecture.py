@@ -32,8 +32,9 @@ ROWS: tuple[dict[str, float], ...] = (
     {"engine": 1, "evaluate": 2.5},
     {"figures": 0, "train": 1.5, "model": 2.75},
     {"runs": 1.5},
-    {"api": 0, "estimator": 1, "report": 2, "paper": 3, "export": 4},
-    {"estimator_search": 0.6, "trackers": 2},
+    {"api": 0, "estimator": 1, "report": 2, "export": 4},
+    {"many": 0.5, "estimator_search": 1.25, "trackers": 2},
+    {"paper": 1.25},
     {"cli": 3},
 )
 WIDTH, HEIGHT = 1.45, 0.52

@@ -31,6 +31,7 @@ estimator
 estimator_search
 report
 trackers
+many
 paper
 cli
 __main__

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vmt.api import adapt, search
     from vmt.estimator import VMTClassifier, label_free_score
     from vmt.estimator_search import VMTSearch
+    from vmt.many.map_runs import map_runs
     from vmt.model import Model, load
     from vmt.runs.callbacks import Callback, GiveUp
     from vmt.trackers import MLflow
@@ -39,6 +40,7 @@ __all__ = [
     "label_free_score",
     "load",
     "losses",
+    "map_runs",
     "methods",
     "search",
     "validators",
@@ -58,6 +60,7 @@ __getattr__, __dir__ = lazy(
         "adapt": "vmt.api",
         "label_free_score": "vmt.estimator",
         "load": "vmt.model",
+        "map_runs": "vmt.many.map_runs",
         "search": "vmt.api",
     },
 )

@@ -61,7 +61,7 @@ def adapt(
     device: str = "auto",
     out: str | Path | None = None,
     resume: bool = False,
-    progress: bool = True,
+    progress: bool | Progress = True,
     callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Model:
@@ -124,7 +124,7 @@ def adapt(
         ``vmt predict`` read; and whether to resume the run that is there, with the same data and settings. Ctrl-C and
         ``kill`` save a checkpoint first and raise ``KeyboardInterrupt``.
     progress
-        Whether to show a progress bar.
+        Whether to show a progress bar; or what shows it instead.
     callbacks
         Objects whose methods are called when something is logged or evaluated, and at the end:
         :class:`vmt.Callback` of your own, or :class:`vmt.MLflow`.
@@ -154,7 +154,8 @@ def adapt(
     """
     config, asked = split_settings(settings)
     check_arguments(method, out, resume, asked, dirt_t)
-    progress = progress and is_first()  # otherwise the bars of several ranks would mix
+    # The bars of several ranks would mix.
+    shows = is_first() and (progress.visible if isinstance(progress, Progress) else progress)
     check_arguments_of_auto(method, minutes, dirt_t, match_shares, target_labels, asked)
     data = data_of(source, target, target_test, target_labels, target_label_weight)
     data = dataclasses.replace(
@@ -163,7 +164,7 @@ def adapt(
     backbone = None if features is None else make_backbone(features, device=device)
     expected = None if backbone is not None else expected_format(net, net_options or {})
     data, task = samples_for(
-        data, source, target, target_test, target_labels, classes, backbone, expected, progress, config.get("memory")
+        data, source, target, target_test, target_labels, classes, backbone, expected, shows, config.get("memory")
     )
     folder = None if out is None else Path(out)
     if method == AUTO:
@@ -173,7 +174,7 @@ def adapt(
         portfolio = Portfolio(
             task, data, Config(seed=seed, device=device, **config), net, net_options, minutes, iterations
         )
-        chosen = carry_out_auto(portfolio, folder, resume, progress)
+        chosen = carry_out_auto(portfolio, folder, resume, shows)
         for sentence in chosen.summary["warnings"]:
             warnings.warn(sentence, stacklevel=2)
         return chosen.model
@@ -196,7 +197,7 @@ def adapt(
         data=data,
         recorded=recorded,
     )
-    with closing(Progress(run.method.name, progress)) as bar:
+    with closing(progress if isinstance(progress, Progress) else Progress(run.method.name, shows)) as bar:
         result = carry_out(run, folder, resume, bar, callbacks=callbacks)
     outcome = result.outcome
     if not outcome.finished and not outcome.given_up:
@@ -205,7 +206,7 @@ def adapt(
         raise KeyboardInterrupt(f"stopped at iteration {outcome.step} of {run.method.iterations}{how}")
     if not is_first():  # rank 0 says it
         return result.model
-    if outcome.loop_state.collapsed and not progress:  # otherwise it was printed above the progress bar
+    if outcome.loop_state.collapsed and not shows:  # otherwise it was printed above the progress bar
         warnings.warn(outcome.loop_state.collapsed, stacklevel=2)
     for sentence in result.summary["warnings"]:
         warnings.warn(sentence, stacklevel=2)

@@ -19,6 +19,7 @@ KINDS = {
     "pictures": "decoded pictures and what their headers say",
     "features": "features that a network has computed",
     "inductor": "compiled kernels",
+    "runs": "copies of runs that are kept in a storage with a URL",
 }
 # Entries that were not used for this many days are removed. If the entries of a part exceed this size, those that were
 # used least recently are removed, but none that was used in the last day: a run may be reading it.

@@ -379,6 +379,8 @@ class Progress:
 class ProgressLines(Progress):
     """Prints a line at each evaluation in place of a bar, for several runs that share a terminal."""
 
+    evaluated = False
+
     def start(self, phase: str, total: int, done: int = 0, forecast: Forecast | None = None) -> None:
         self.evaluated = False
         # A bar that is not shown knows what to write.

@@ -13,8 +13,9 @@ from tests.cli.test_bad_input import official_files
 from tests.paper_cells import OVERRIDES, cell
 from vmt.cli.main import main
 from vmt.errors import message_of_gpu_error
+from vmt.many.queue import run_queue
 from vmt.paper.experiment import jobs_for
-from vmt.paper.queue import Workspace, run_queue
+from vmt.paper.queue import PaperQueue, Workspace
 from vmt.progress import Progress
 
 NET = """
@@ -86,7 +87,7 @@ class ShortOfMemory(Progress):
 def test_a_run_out_of_memory_does_not_stop_the_next_one(tmp_path: Path) -> None:
     queue = jobs_for([cell("Source-Only", "source_only", 2)])
     workspace = Workspace(str(official_files(tmp_path)), tmp_path / "results", tmp_path / "runs")
-    done, missing, problems = astuple(run_queue(queue, workspace, None, OVERRIDES, print, ShortOfMemory))
+    done, missing, problems = astuple(run_queue(PaperQueue(queue, workspace, OVERRIDES), None, print, ShortOfMemory))
     assert (done, missing, len(problems)) == (1, 1, 1)
-    assert problems[0].startswith(f"{queue[0]}: ")
+    assert problems[queue[0].run].startswith(f"{queue[0]}: ")
     assert "CUDA out of memory" in problems[0]

@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from tests.paper_cells import OVERRIDES, SHORT, cell, refined
 from vmt.cli.main import main
 from vmt.errors import InputError
+from vmt.many.queue import QueueOutcome, run_queue
 from vmt.paper.experiment import Cell, Experiment, Job, Table, jobs_for
 from vmt.paper.pages import markdown, rows_of
-from vmt.paper.queue import QueueOutcome, Workspace, run_queue, summary_of_finished_run
+from vmt.paper.queue import PaperQueue, Workspace, summary_of_finished_run
 from vmt.paper.results import result_path
 from vmt.paper.tables import TABLES
 from vmt.progress import Progress
@@ -50,7 +51,7 @@ def fill(
     **overrides: Any,
 ) -> QueueOutcome:
     notify = (lines if lines is not None else []).append
-    return run_queue(queue, workspace, budget, {**OVERRIDES, **overrides}, notify, new_progress)
+    return run_queue(PaperQueue(queue, workspace, {**OVERRIDES, **overrides}), budget, notify, new_progress)
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +65,9 @@ def filled(official_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Fil
     assert fill(queue[:1], replace(workspace, at_once=2), None, lines).missing == 0
     left = tuple(path.name for path in (workspace.runs / queue[0].run / "checkpoints").iterdir())
     # A resumed run keeps the settings that it was started with, whatever is asked for now.
-    assert fill(queue, workspace, batch_size=5) == QueueOutcome(3, 0, [])
+    assert fill(queue, workspace, batch_size=5) == QueueOutcome(3, 0, {})
     again: list[str] = []
-    assert fill(queue, workspace, None, again) == QueueOutcome(0, 0, [])
+    assert fill(queue, workspace, None, again) == QueueOutcome(0, 0, {})
     assert again == [], "a job that is done is never done again"
     return Filled(workspace.data, workspace.results, workspace.runs, 1, left, tuple(lines))
 
@@ -121,7 +122,7 @@ def test_a_run_that_ran_out_of_time_is_resumed(workspace: Workspace) -> None:
     job = Job(long, 0, "source_only")
     steps = []
     for _ in range(2):
-        assert fill([job], workspace, 0.3, log_every=1000) == QueueOutcome(0, 1, [])
+        assert fill([job], workspace, 0.3, log_every=1000) == QueueOutcome(0, 1, {})
         steps.append(result_of(workspace, job)["iterations"])
         assert result_of(workspace, job)["accuracy"] == {}
     assert 0 < steps[0] < steps[1] < 10_000
@@ -137,7 +138,7 @@ class StoppedAtItsEnd(Progress):
 @posix
 def test_a_queue_that_is_stopped_at_the_end_of_a_run_finishes_the_run(workspace: Workspace) -> None:
     lines: list[str] = []
-    assert fill(SOURCE_ONLY, workspace, None, lines, StoppedAtItsEnd) == QueueOutcome(1, 1, [])
+    assert fill(SOURCE_ONLY, workspace, None, lines, StoppedAtItsEnd) == QueueOutcome(1, 1, {})
     assert "1 job is missing" in lines[-1]
     (result,) = workspace.results.iterdir()
     assert json.loads(result.read_text())["finished"]
@@ -160,7 +161,7 @@ def test_missing_data_and_unusable_folders_hold_up_no_other_job(workspace: Works
     (workspace.runs / SOURCE_ONLY[0].run).write_text("not a folder")
     outcome = fill([*jobs_for([without_data]), *SOURCE_ONLY], workspace)
     assert (outcome.done, outcome.missing) == (1, 2)
-    no_data, no_folder = outcome.problems
+    no_data, no_folder = outcome.problems.values()
     assert "vmt data build mnistm" in no_data
     assert SOURCE_ONLY[0].run in no_folder
     assert {path.name for path in workspace.runs.iterdir()} == {job.run for job in SOURCE_ONLY}, "no empty folder"
@@ -170,7 +171,7 @@ def test_missing_data_and_unusable_folders_hold_up_no_other_job(workspace: Works
 @posix
 def test_a_folder_that_the_system_refuses_is_named(workspace: Workspace) -> None:
     runs = workspace.runs / (300 * "a")
-    (problem,) = fill(SOURCE_ONLY[:1], replace(workspace, runs=runs)).problems
+    (problem,) = fill(SOURCE_ONLY[:1], replace(workspace, runs=runs)).problems.values()
     assert str(runs) in problem
     assert "File name too long" in problem
 
@@ -183,7 +184,7 @@ def test_a_damaged_summary_holds_up_no_other_job(filled: Filled, tmp_path: Path)
     (damaged / SUMMARY).write_bytes(b'{"finished": tr')
     outcome = fill(SOURCE_ONLY, workspace)
     assert (outcome.done, outcome.missing, len(outcome.problems)) == (1, 1, 1)
-    assert str(damaged / SUMMARY) in outcome.problems[0]
+    assert str(damaged / SUMMARY) in next(iter(outcome.problems.values()))
     assert [path.stem for path in workspace.results.iterdir()] == [other.name]
     before = filled.runs / damaged.name / "model.safetensors"
     assert (damaged / "model.safetensors").read_bytes() == before.read_bytes()
@@ -206,8 +207,8 @@ def test_a_finished_run_without_the_phase_is_named(filled: Filled, tmp_path: Pat
     path.write_text(json.dumps(summary))
     outcome = fill([job], workspace)
     assert (outcome.done, outcome.missing) == (0, 1)
-    assert job.run in outcome.problems[0]
-    assert "dirt_t" in outcome.problems[0]
+    assert job.run in next(iter(outcome.problems.values()))
+    assert "dirt_t" in next(iter(outcome.problems.values()))
 
 
 def test_a_finished_run_without_checkpoints_is_not_started_again(filled: Filled, tmp_path: Path) -> None:

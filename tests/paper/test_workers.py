@@ -14,9 +14,10 @@ import pytest
 from tests.failing_workers import FOLDER, break_the_gpu_of_every_worker, kill_the_first_worker
 from tests.paper_cells import OVERRIDES, cell, refined
 from vmt.cli.paper import to_stderr
+from vmt.many.executors import run_in_workers
+from vmt.many.queue import QueueOutcome
 from vmt.paper.experiment import Cell, Experiment, jobs_for
-from vmt.paper.queue import QueueOutcome, Workspace
-from vmt.paper.workers import run_queue_in_workers
+from vmt.paper.queue import PaperQueue, Workspace
 from vmt.runs import workers
 from vmt.runs.folder import RUN, InUse, folder_lock
 
@@ -37,9 +38,9 @@ def test_workers_share_a_queue_and_one_that_is_killed_is_replaced(
     shared = Workspace(workspace.data, workspace.results, workspace.runs, at_once=2)
     without_data = Cell("x", "mnist-mnistm", Experiment("mnist-mnistm", "source_only"), "source_only", None)
     queue = jobs_for([refined("dirt_t"), cell("Source-Only", "source_only", 2), without_data])
-    outcome = run_queue_in_workers(queue, shared, None, OVERRIDES, kill_the_first_worker)
+    outcome = run_in_workers(PaperQueue(queue, shared, OVERRIDES), None, kill_the_first_worker)
     assert (outcome.done, outcome.missing, len(outcome.problems)) == (4, 1, 1)
-    assert "mnistm" in outcome.problems[0]
+    assert "mnistm" in next(iter(outcome.problems.values()))
     printed = capfd.readouterr().err
     assert "signal 9" in printed
     started = [line.split("] ")[1] for line in printed.splitlines() if line.startswith("[")]
@@ -47,7 +48,7 @@ def test_workers_share_a_queue_and_one_that_is_killed_is_replaced(
     records = [json.loads(path.read_text()) for path in workspace.results.iterdir()]
     assert [record["at_once"] for record in records] == [2, 2, 2]
     assert all(record["finished"] for record in records)
-    assert run_queue_in_workers(queue[:4], shared, None, OVERRIDES, to_stderr) == QueueOutcome(0, 0, [])
+    assert run_in_workers(PaperQueue(queue[:4], shared, OVERRIDES), None, to_stderr) == QueueOutcome(0, 0, {})
 
 
 def test_a_worker_without_its_gpu_does_not_use_another_device(
@@ -56,7 +57,7 @@ def test_a_worker_without_its_gpu_does_not_use_another_device(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(workers, "MOST_FAILURES", 0)
     queue = jobs_for([cell("Source-Only", "source_only", 2)])
-    outcome = run_queue_in_workers(queue, workspace, None, {**OVERRIDES, "device": "cuda"}, to_stderr)
+    outcome = run_in_workers(PaperQueue(queue, workspace, {**OVERRIDES, "device": "cuda"}), None, to_stderr)
     assert (outcome.done, outcome.missing, len(outcome.problems)) == (0, 2, 1)
     assert "'cuda'" in capfd.readouterr().err
     assert not workspace.runs.exists()
@@ -67,9 +68,9 @@ def test_workers_that_always_fail_are_replaced_a_few_times(
 ) -> None:
     monkeypatch.setattr(workers, "MOST_FAILURES", 1)
     queue = jobs_for([cell("Source-Only", "source_only", 2)])
-    outcome = run_queue_in_workers(queue, workspace, None, OVERRIDES, break_the_gpu_of_every_worker)
+    outcome = run_in_workers(PaperQueue(queue, workspace, OVERRIDES), None, break_the_gpu_of_every_worker)
     assert (outcome.done, outcome.missing, len(outcome.problems)) == (0, 2, 1)
-    assert "--at-once 1" in outcome.problems[0]
+    assert "--at-once 1" in next(iter(outcome.problems.values()))
     assert len((tmp_path / "failures").read_text()) == 1 + workers.MOST_FAILURES
     printed = capfd.readouterr().err
     assert "illegal memory access" in printed

@@ -62,13 +62,13 @@ from pathlib import Path
 from tests.paper_cells import OVERRIDES, cell
 from vmt.cli.paper import to_stderr
 from vmt.paper.experiment import jobs_for
-from vmt.paper.queue import Workspace
-from vmt.paper.workers import run_queue_in_workers
+from vmt.paper.queue import PaperQueue, Workspace
+from vmt.many.executors import run_in_workers
 
 if __name__ == "__main__":
     queue = jobs_for([cell("Source-Only", "source_only", 2)])
     workspace = Workspace(sys.argv[1], Path("results"), Path("runs"), at_once=2)
-    filled = run_queue_in_workers(queue, workspace, None, OVERRIDES, to_stderr)
+    filled = run_in_workers(PaperQueue(queue, workspace, OVERRIDES), None, to_stderr)
     Path("filled").write_text(f"{filled.done} {filled.missing} {filled.problems}")
 """
     (tmp_path / "fill_it.py").write_text(script)
@@ -84,4 +84,4 @@ if __name__ == "__main__":
         timeout=120,
     )
     os.close(stream)
-    assert (tmp_path / "filled").read_text() == "2 0 []"
+    assert (tmp_path / "filled").read_text() == "2 0 {}"

@@ -85,6 +85,23 @@ def add_device(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
 
 
+def add_place(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--on",
+        default="local",
+        metavar="PLACE",
+        help="local, or ray[:ADDRESS] for the machines of a Ray cluster; without an address Ray is started on this "
+        "machine, unless RAY_ADDRESS names a cluster (default: local)",
+    )
+    parser.add_argument(
+        "--gpus-per-run",
+        type=float,
+        metavar="SHARE",
+        help="on Ray, the share of a GPU that each run takes, for example 0.33 under NVIDIA's MPS (default: 1 if the "
+        "cluster has GPUs)",
+    )
+
+
 def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line of stdout")
 

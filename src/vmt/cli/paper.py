@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmt.cli.options import add_device
+from vmt.cli.options import add_device, add_place
 from vmt.errors import InputError, counted
 from vmt.paper.experiment import Job, Table, jobs_for
 from vmt.paper.tables import M2S, TABLES, find_table
@@ -24,6 +24,7 @@ EXAMPLES = """examples:
   vmt paper run all --only '*vada*' --seeds 2,3 --data DATA
   vmt paper run choices --data DATA                     candidates of choices, compared on 1,000 target images apart
   vmt paper run ten-runs --data DATA --at-once 3        three runs at a time on one GPU, under NVIDIA's MPS
+  vmt paper run ten-runs --data DATA --on ray:auto      on the machines of a Ray cluster, which share these folders
   vmt paper show evaluation                             our numbers beside the paper's
   vmt paper figure tsne --data DATA                     draw a figure from the models of these runs
 
@@ -65,10 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--at-once",
         type=int,
-        default=1,
         metavar="N",
-        help="runs at a time; on one GPU this is faster under NVIDIA's MPS (default: 1)",
+        help="runs at a time; on one GPU this is faster under NVIDIA's MPS (default: 1, and on Ray as many as there is "
+        "room for)",
     )
+    add_place(running)
     running.add_argument("--json", action="store_true", help="print the table as JSON")
     add_places(running)
     running.set_defaults(run=run_table)
@@ -190,17 +192,20 @@ def state_of(job: Job, arguments: argparse.Namespace) -> str:
 
 def run_table(arguments: argparse.Namespace) -> int:
     from vmt.device import torch_device
-    from vmt.paper.queue import Workspace
-    from vmt.paper.workers import run_jobs
+    from vmt.many.executors import run_here, run_on_ray
+    from vmt.paper.queue import PaperQueue, Workspace
+    from vmt.runs.ray_tasks import where_to_run
 
     table = chosen(arguments)
     for name in ("phases", "at_once", "choose_on"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise InputError(f"--{name.replace('_', '-')} must be 1 or more, but got {value}.")
-    queue = jobs_for(table.cells, arguments.seeds, arguments.only, arguments.phases)
+    jobs = jobs_for(table.cells, arguments.seeds, arguments.only, arguments.phases)
     if arguments.data is None:
         raise InputError(f"the paper's runs need the official files: give their folder with --data ({GET_DATA}).")
-    torch_device(arguments.device)
+    place = where_to_run(arguments.on, arguments.gpus_per_run)
+    if place is None:
+        torch_device(arguments.device)
     overrides = {
         "device": arguments.device,
         "log_every": 1000,
@@ -208,14 +213,22 @@ def run_table(arguments: argparse.Namespace) -> int:
         "checkpoint_every": arguments.checkpoint_every,
     }
     budget = None if arguments.budget is None else 60 * arguments.budget
-    workspace = Workspace(arguments.data, arguments.results, arguments.runs, arguments.at_once)
-    outcome = run_jobs(queue, workspace, budget, overrides, to_stderr)
-    if outcome.problems and not outcome.done:
-        raise InputError(outcome.problems[0])
+    folders = [Path(arguments.data), arguments.results, arguments.runs]
+    if place is not None:  # tasks have other working directories
+        folders = [folder.absolute() for folder in folders]
+    data, results, runs = folders
+    queue = PaperQueue(jobs, Workspace(str(data), results, runs, arguments.at_once or 1), overrides)
+    if place is None:
+        outcome = run_here(queue, budget, to_stderr)
+    else:
+        outcome = run_on_ray(queue, place, budget, to_stderr, arguments.at_once)
+    problems = list(dict.fromkeys(outcome.problems.values()))
+    if problems and not outcome.done:
+        raise InputError(problems[0])
     print_table(table, arguments)
-    for problem in outcome.problems:
+    for problem in problems:
         to_stderr(f"vmt: {problem}")
-    return 2 if outcome.problems else 0
+    return 2 if problems else 0
 
 
 def show_table(arguments: argparse.Namespace) -> int:

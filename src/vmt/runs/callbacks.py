@@ -31,6 +31,9 @@ class Callback:
     def on_evaluate(self, record: Mapping[str, Any]) -> None:
         """The model is evaluated: ``step``, ``phase``, ``target``, ``source``, ``validators`` and ``alarm``."""
 
+    def on_checkpoint(self, step: int, folder: Path) -> None:
+        """A checkpoint of iteration ``step`` is written, and the log up to there is on the disk."""
+
     def on_end(self, model: Model, summary: Mapping[str, Any], folder: Path | None) -> None:
         """The run has ended and its files are written.
 

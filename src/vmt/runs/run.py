@@ -243,6 +243,7 @@ def _carry_out(
                 advise,
                 ranks,
                 lambda record: _follow(callbacks, record),
+                lambda step: _tell_checkpoint(callbacks, step, folder),
             )
         except InputError:
             if folder is not None and started and not (folder / LOG).exists():
@@ -296,6 +297,12 @@ def _follow(callbacks: Sequence[Callback], record: dict[str, Any]) -> None:
             each.on_evaluate(record)
         else:
             each.on_log(record)
+
+
+def _tell_checkpoint(callbacks: Sequence[Callback], step: int, folder: Path | None) -> None:
+    assert folder is not None
+    for each in callbacks:
+        each.on_checkpoint(step, folder)
 
 
 def _how_to_resume(folder: Path | None) -> str:

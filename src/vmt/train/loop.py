@@ -122,6 +122,7 @@ def train(
     time_announced: Callable[[float], None] | None = None,
     ranks: Ranks = ALONE,
     on_record: Callable[[dict[str, Any]], None] | None = None,
+    on_checkpoint: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Train a method on a task. With ``out``, the log and checkpoints go to that folder.
 
@@ -129,11 +130,12 @@ def train(
     phase ``until``, the run stops as if it had been interrupted, with a checkpoint to resume from. ``phase_ended`` is
     called with the name of each phase that ends and with the network at that time, and ``time_announced`` with the
     seconds that the run is expected to take, once they can be estimated. Each of several ``ranks`` calls this function;
-    only rank 0 has a folder. ``on_record`` is called with each new record of the log.
+    only rank 0 has a folder. ``on_record`` is called with each new record of the log, and ``on_checkpoint`` with the
+    iteration of each new checkpoint.
     """
     deadline = math.inf if budget is None else time.monotonic() + budget
     progress = progress or Progress(show=False)
-    training = Training(task, method, network, config, out, progress, phase_ended, ranks, on_record)
+    training = Training(task, method, network, config, out, progress, phase_ended, ranks, on_record, on_checkpoint)
     training.start(resume, until)
     if training.has_given_up:  # before it was resumed
         return training.outcome()
@@ -177,9 +179,10 @@ class Training:
         phase_ended: Callable[[str, Staged], None] | None,
         ranks: Ranks = ALONE,
         on_record: Callable[[dict[str, Any]], None] | None = None,
+        on_checkpoint: Callable[[int], None] | None = None,
     ) -> None:
         self.method, self.config, self.out, self.ranks = method, config, out, ranks
-        self.progress, self.phase_ended = progress, phase_ended
+        self.progress, self.phase_ended, self.on_checkpoint = progress, phase_ended, on_checkpoint
         self.device = torch_device(config.device)
         self.task, self.where = place(task, self.device, config.memory)
         task = self.task
@@ -407,6 +410,8 @@ class Training:
             self.log.flush()
             tensors = {**self.state.tensors(), **self.best.tensors(), **sums}
             save_checkpoint(self.out / CHECKPOINTS, tensors, asdict(self.loop_state), self.done)
+            if self.on_checkpoint is not None:
+                self.on_checkpoint(self.done)
         self.saved = self.done
         self.estimate.saving = time.perf_counter() - started
 
