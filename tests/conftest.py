@@ -7,6 +7,8 @@ from collections.abc import Iterator
 # Before torch is imported, and inherited by the commands that tests start: their tensors are tiny too.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("VMT_CACHE", None)  # tests name their own
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # clusters of tests are on the loopback address
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 import pytest
 import torch
