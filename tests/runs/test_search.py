@@ -273,6 +273,15 @@ def test_a_database_holds_the_study(data: DataSpec, tmp_path: Path) -> None:
         join(replace(search, storage=None), load_data(data))
 
 
+def test_a_damaged_journal_is_refused(data: DataSpec, tmp_path: Path) -> None:
+    search = spec_for(data, tmp_path / "out")
+    join(search, load_data(data))
+    path = tmp_path / "out" / "study.journal"
+    path.write_bytes(b"{not JSON}\n" + path.read_bytes())
+    with pytest.raises(vmt.InputError, match=r"study\.journal"):
+        join(search, load_data(data))
+
+
 def test_a_password_is_not_recorded(data: DataSpec, tmp_path: Path) -> None:
     from vmt.runs.search import described
 

@@ -35,7 +35,7 @@ from torch import nn
 
 from vmt.data.task import Task
 from vmt.disk import explain_write_errors, waiting_lock
-from vmt.errors import Diverged, InputError, counted
+from vmt.errors import Diverged, InputError, counted, parsing
 from vmt.methods.settings import AUTO
 from vmt.nets.factory import OWN_MODULE, factory_name, network_of
 from vmt.progress import Progress
@@ -187,11 +187,11 @@ def join(search: SearchSpec, task: Task) -> Any:
         else:
             check_free(search.folder)
             name = about["search"]["study"] = f"vmt-{secrets.token_hex(4)}"
-            with storage_errors(search.storage):
+            with storage_errors(search):
                 storage_of(search)  # before anything is written
             more = {"fingerprint": fingerprint, "environment": environment(search.recipe.config.device)}
             write_record(search.folder, {**about, **more, "begun_in": str(Path.cwd())})
-        with storage_errors(search.storage):
+        with storage_errors(search):
             study = optuna.create_study(
                 storage=storage_of(search),
                 study_name=name,
@@ -250,15 +250,18 @@ def storage_of(search: SearchSpec) -> Any:
 
 
 @contextmanager
-def storage_errors(storage: str | None) -> Iterator[None]:
-    """Turn what a database raises when it is opened into an InputError."""
+def storage_errors(search: SearchSpec) -> Iterator[None]:
+    """Turn what a database, or a damaged journal, raises when it is opened into an InputError."""
+    storage = search.storage
     try:
-        yield
+        if storage is None:
+            with parsing(search.folder / JOURNAL, "the journal of a study", "restore it, or choose another --out"):
+                yield
+        else:
+            yield
     except InputError:
         raise
     except Exception as error:  # drivers have their own exceptions
-        if storage is None:
-            raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise InputError(
             f"the storage {without_password(storage)} cannot be used ({reason}): check the address, for example "

@@ -42,6 +42,8 @@ from vmt.train.checkpoint import CHECKPOINTS
 from vmt.validators.choice import Choice, choose
 
 CONCLUDING = ".concluding"
+# The explanation says this often why a trial is not credible.
+SHOWN = 2
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,7 +176,7 @@ def explanation(
         if not names:
             return f"No trial has finished without collapse, so {LOWER_BOUND} is kept."
         text = f"None of the best {counted(len(names), 'trial')} is credibly better than {LOWER_BOUND}, which is kept."
-        return f"{text} {'; '.join(rejected)}."
+        return f"{text} {few(rejected, SHOWN)}."
     better = names.index(chosen)
     text = f"Trial {int(chosen)} is chosen: its {search.by}, {scores[chosen]:.4f}, is the highest of "
     text += f"{counted(len(finished) - better, 'credible trial' if better else 'finished trial')}"
@@ -187,7 +189,7 @@ def explanation(
     text += "."
     if chosen != name_of(0) and name_of(0) in scores:
         text += f" The default settings (trial 0) have {scores[name_of(0)]:.4f}."
-    return text + (f" Not credible: {'; '.join(rejected)}." if rejected else "")
+    return text + (f" Not credible: {few(rejected, SHOWN)}." if rejected else "")
 
 
 def importances_of(study: Any, search: SearchSpec) -> dict[str, float]:
