@@ -91,7 +91,7 @@ def searched(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     lower = json.loads((out / "source_only" / SUMMARY).read_text())
     return {
         "seed": seed,
-        "command": "vmt " + " ".join(words),
+        "command": "vmt " + " ".join(words[:-2]),  # without the folder
         "workers": arguments.workers,
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
         "killed": loss,
