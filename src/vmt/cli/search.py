@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmt.cli.options import add_fields, add_json, given, names_of, shown_first
+from vmt.cli.options import add_fields, add_json, add_place, given, names_of, shown_first
 from vmt.cli.select import Column, fitted, number, say, terminal_width
 from vmt.cli.train import DEFAULTS, add_data, add_settings, by_flags, name_functions
 from vmt.data.tasks import NAMES_OF_TASKS
@@ -65,7 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the database of the study, for example sqlite:///study.db (default: a journal file in --out)",
     )
-    group.add_argument("--jobs", metavar="N", type=int, default=1, help="processes on this machine (default: 1)")
+    group.add_argument(
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="processes on this machine (default: 1), or tasks on Ray (default: as many as there is room for)",
+    )
+    add_place(group)
     group.add_argument(
         "--minutes", metavar="M", type=float, help="stop after this time; the same command continues the search"
     )
@@ -86,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from vmt.runs.ray_tasks import where_to_run
     from vmt.runs.search import SearchSpec, Stopped, carry_out_search, often_evaluated, reference_of, require_optuna
     from vmt.runs.search_result import clean, conclude
     from vmt.runs.space import default_space, read_space
@@ -95,6 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         freed = clean(out)
         print(f"Removed {size_of(freed)} from {out}; the chosen model, records and logs are still there.")
         return 0
+    place = where_to_run(arguments.on, arguments.gpus_per_run)
     require_optuna()  # before the data are read, which may take minutes
     data = DataSpec(**given(arguments, names_of(DataSpec)))
     data.check()
@@ -121,7 +129,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name, range in space.items():
         print(f"searched: {name}, {range.described()}", file=STDOUT)
     try:
-        carry_out_search(replace(search, task=task), arguments.jobs, arguments.minutes, to_stderr, STDERR.isatty())
+        carry_out_search(
+            replace(search, task=task), arguments.jobs, arguments.minutes, to_stderr, STDERR.isatty(), place
+        )
     except Stopped as stop:
         print(f"{str(stop).capitalize()}: run the same command to continue.", file=STDOUT)
         return 130

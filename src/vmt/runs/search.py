@@ -55,6 +55,7 @@ from vmt.runs.folder import (
     write_record,
 )
 from vmt.runs.ranking import history_of
+from vmt.runs.ray_tasks import OnRay, connected, in_ray_workers
 from vmt.runs.recipes import UNALIGNED, Recipe, evaluations_for
 from vmt.runs.record import read_run_record
 from vmt.runs.run import LOWER_BOUND, Run, carry_out
@@ -501,10 +502,18 @@ def remove_models(search: SearchSpec, study: Any) -> None:
 
 
 def carry_out_search(
-    search: SearchSpec, jobs: int = 1, minutes: float | None = None, notify: Notify = silent, show: bool = False
+    search: SearchSpec,
+    jobs: int | None = None,
+    minutes: float | None = None,
+    notify: Notify = silent,
+    show: bool = False,
+    place: OnRay | None = None,
 ) -> None:
-    """Work on a search in this process or in ``jobs`` worker processes, until it is finished or the time is up."""
-    if jobs < 1:
+    """Work on a search in this process, in ``jobs`` worker processes or as tasks of Ray, until it is finished.
+
+    It stops when the time is up, too. On Ray there are by default as many tasks as there is room for.
+    """
+    if jobs is not None and jobs < 1:
         raise InputError(f"jobs must be 1 or more, but got {jobs}.")
     if minutes is not None and not minutes > 0:
         raise InputError(f"minutes must be a positive number, but got {minutes}.")
@@ -513,7 +522,9 @@ def carry_out_search(
     task = search.task or load_data(search.data, memory=search.recipe.config.memory)
     study = join(search, task)
     lost: list[str] = []
-    if jobs == 1:
+    if place is not None:
+        lost = on_ray(replace(search, task=task, folder=search.folder.absolute()), place, jobs, seconds, notify, show)
+    elif jobs is None or jobs == 1:
         work_on(replace(search, task=task), seconds, notify, show)
     else:
         threads = search.recipe.config.threads or max(1, (os.cpu_count() or 1) // jobs)
@@ -531,3 +542,18 @@ def carry_out_search(
         raise InputError(f"{lost[0]}: run the same command to continue, with fewer --jobs to use less memory.")
     if left and (seconds is None or time.monotonic() - began < seconds):
         raise Stopped(f"stopped with {counted(left, 'trial')} left")
+
+
+def on_ray(
+    search: SearchSpec, place: OnRay, jobs: int | None, seconds: float | None, notify: Notify, show: bool
+) -> list[str]:
+    """Work on a search as tasks of Ray, which share its folder. Returns how those ended that were lost for good."""
+    with connected(place, {search.recipe.config.device}, notify, show) as cluster:
+
+        def there(recipe: Recipe) -> Recipe:
+            named = recipe.config.device != "auto"
+            return recipe if named else replace(recipe, config=replace(recipe.config, device=cluster.device))
+
+        reference = None if search.reference is None else there(search.reference)
+        shared = replace(search, recipe=there(search.recipe), reference=reference)
+        return in_ray_workers(cluster, work_on, (shared,), min(jobs or cluster.at_once, search.trials), seconds)[1]
