@@ -68,6 +68,8 @@ def test_the_first_line_comes_before_torch_is_imported(command: list[str], tmp_p
 INTERRUPTED_AT = """
 import os, runpy, signal, sys
 
+# A shell that starts the tests in the background lets them ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 when, sys.argv = sys.argv[1], ["vmt", "train", "digits"]
 
 class Interrupt:
