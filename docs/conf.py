@@ -28,7 +28,7 @@ nitpick_ignore_regex = [
     # Folders of the repository are links on GitHub and plain text on the site.
     ("myst", r"(\.\./)+[\w/-]+"),
     # Parts of the package that signatures and docstrings mention, but that are not in the reference.
-    ("py:.*", r"vmt\.(step|nets\.factory|data\.readers|data\.synthetic)\..*|vmt\.evaluate\.adabn\.Net"),
+    ("py:.*", r"vmt\.(step|nets\.factory|data\.readers|data\.synthetic|progress|many)\..*|vmt\.evaluate\.adabn\.Net"),
     ("py:.*", r"(vmt\.data\.files\.features\.)?Extractor"),
 ]
 

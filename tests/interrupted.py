@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 
 from vmt.cli.main import main
@@ -38,7 +38,10 @@ def interrupted(iteration: int, name: str, *arguments: object, prefix: Sequence[
     """The exit code of the command line in such a process. ``prefix`` are words before it, such as nohup."""
     command = [*prefix, sys.executable, "-m", "tests.interrupted", str(iteration), name, *map(str, arguments)]
     nowhere = subprocess.DEVNULL
-    return subprocess.run(command, cwd=ROOT, stdout=nowhere, stderr=nowhere, check=False).returncode
+    # A test that nohup has started ignores SIGHUP, and so would the process.
+    heard = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL) if hasattr(signal, "SIGHUP") else None
+    done = subprocess.run(command, cwd=ROOT, stdout=nowhere, stderr=nowhere, preexec_fn=heard, check=False)
+    return done.returncode
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def installable(command: Command) -> None:
     for wanted in shlex.split(command.text)[2:]:
         name, _, named = wanted.rstrip("]").partition("[")
         assert name in {".", "-e", "vmt", *known}, f"{wanted} is not a dependency of this package"
-        assert set(filter(None, named.split(","))) <= extras.keys(), f"{wanted}: there is no such extra"
+        if name in {".", "-e", "vmt"}:
+            assert set(filter(None, named.split(","))) <= extras.keys(), f"{wanted}: there is no such extra"
 
 
 def names_recording(command: Command) -> None:
@@ -115,6 +116,11 @@ def launches(command: Command) -> None:
         assert (ROOT / started.training_script).exists()
 
 
+def is_shown(command: Command) -> None:
+    """The page shows what is in the script."""
+    assert "vmt.map_runs(" in (ROOT / command.page).read_text()
+
+
 SHORT = "--iterations 2 --batch-size 4 --log-every 1 --device cpu"
 DIRT_T = "--dirt-t-iterations 2 --interval 1"
 SYN = "--count 100 --test-count 10 --workers 1"
@@ -141,6 +147,7 @@ RULES = (
     Rule(r"vmt data build mnistm"),
     Rule(r"vmt data build syn .*--fonts", SYN, swap=("/usr/share/fonts", "fonts")),
     Rule(r"vmt data build syn", SYN),
+    Rule(r"vmt paper run .*--on ray", instead=has_these_flags, why="tests/many/test_ray.py runs a queue on a cluster"),
     Rule(r"vmt paper run .*--budget 60", "--budget 0.0005 --evaluate-every 1"),
     # The others stop before their first run; tests/paper/test_tables.py tests what they would run.
     Rule(r"vmt paper run", "--budget 0 --data DATA"),
@@ -156,6 +163,10 @@ RULES = (
         r"python benchmarks/validators_choice\.py",
         "--tasks wine-gain --seeds 0 --iterations 2 --candidates source_only vmt --jobs 1 --out c.jsonl",
     ),
+    Rule(
+        r"python benchmarks/own_data\.py --split reporting",
+        "--tasks wine-gain --methods svc --seeds 1 --jobs 1 --out o.jsonl",
+    ),
     # tests/test_own_data_bench.py tests that results are kept and that its page matches them.
     Rule(r"python benchmarks/own_data\.py", "--tasks iris-offset --methods svc --seeds 1 --jobs 1 --out o.jsonl"),
     Rule(r"python benchmarks/pacs\.py .*--table", "--out p.jsonl --page p.md"),
@@ -164,6 +175,7 @@ RULES = (
     Rule(r"python benchmarks/seeds\.py", "--seeds 0 --iterations 1 --device cpu"),
     Rule(r"python -m tests\.golden", instead=names_recording, why="tests/step/test_golden.py makes this comparison"),
     Rule(r"python -m tests\.fuzz", instead=fuzzes, why="tests/fuzz/test_fuzz.py reads a few hundred of its files"),
+    Rule(r"python many\.py", instead=is_shown, why="tests/docs/test_pages.py runs the script that the page shows"),
     Rule(r"python -m vmt", instead=as_a_module, why="it is the same command as vmt, which the other tests run"),
     Rule(r"torchrun", instead=launches, why="tests/ranks runs it, with less data and fewer processes"),
     Rule(r"make", instead=make_knows, why="it would run these tests again, or build an environment"),

@@ -90,4 +90,4 @@ def test_a_run_out_of_memory_does_not_stop_the_next_one(tmp_path: Path) -> None:
     done, missing, problems = astuple(run_queue(PaperQueue(queue, workspace, OVERRIDES), None, print, ShortOfMemory))
     assert (done, missing, len(problems)) == (1, 1, 1)
     assert problems[queue[0].run].startswith(f"{queue[0]}: ")
-    assert "CUDA out of memory" in problems[0]
+    assert "CUDA out of memory" in problems[queue[0].run]

@@ -15,6 +15,7 @@ import os
 import platform
 import random
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -242,7 +243,7 @@ def circumstances() -> dict[str, Any]:
     from vmt.runs.folder import commit
 
     return {
-        "command": " ".join(["python -m tests.fuzz", *sys.argv[1:]]),
+        "command": f"python -m tests.fuzz {shlex.join(sys.argv[1:])}",
         "commit": commit(),
         "cores": os.cpu_count(),
         "machine": platform.machine(),
