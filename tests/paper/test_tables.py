@@ -132,11 +132,13 @@ def test_jobs_come_once_and_in_the_order_of_the_cells() -> None:
     short = [(job.seed, job.phase) for job in jobs_for(cells)]
     assert short == [(0, "vmt"), (1, "vmt"), (0, "dirt_t"), (0, "source_only")]
     assert [s.phase for s in jobs_for(cells, phases=1)] == ["vmt", "vmt", "source_only"]
-    assert [s.seed for s in jobs_for(cells, seeds=[4, 7], only="Source*")] == [4, 7]
+    assert [s.seed for s in jobs_for(cells, seeds=[4, 7], only=["Source*"])] == [4, 7]
     assert [s.phase for s in jobs_for(cells[1:2])] == ["vmt", "dirt_t"], "a phase comes after those before it"
-    assert len(jobs_for(cells, only="*dirt_t*")) == 3, "a pattern may match the name of a run as well"
+    assert len(jobs_for(cells, only=["*dirt_t*"])) == 3, "a pattern may match the name of a run as well"
+    in_order = [(job.seed, job.phase) for job in jobs_for(cells, only=["Source*", "*"])]
+    assert in_order == [(0, "source_only"), (0, "vmt"), (1, "vmt"), (0, "dirt_t")]
     with pytest.raises(InputError, match="nothing"):
-        jobs_for(cells, only="nothing")
+        jobs_for(cells, only=["*", "nothing"])
 
 
 def write(folder: Path, experiment: Experiment, seed: int, accuracy: dict[str, float], **others: Any) -> None:

@@ -52,7 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--budget", type=float, metavar="MINUTES", help="stop after this many minutes; the same command continues"
     )
-    running.add_argument("--only", metavar="PATTERN", help="only rows or runs whose name matches, for example '*vada*'")
+    running.add_argument(
+        "--only",
+        nargs="+",
+        metavar="PATTERN",
+        help="only rows or runs whose name matches, for example '*vada*'; with several patterns, in their order",
+    )
     running.add_argument("--seeds", type=numbers, metavar="0,1,2", help="seeds to use instead of the table's")
     running.add_argument("--phases", type=int, metavar="N", help="only the first N phases: 1 leaves DIRT-T for later")
     add_choose_on(running)

@@ -129,19 +129,17 @@ class Job:
 def jobs_for(
     cells: Iterable[Cell],
     seeds: Sequence[int] | None = None,
-    only: str | None = None,
+    only: Sequence[str] | None = None,
     phases: int | None = None,
 ) -> list[Job]:
     """The jobs that fill the cells, each once and in the order of the cells; a phase comes after those before it.
 
-    ``seeds`` replaces the seeds of the cells, ``only`` is a pattern for :meth:`Cell.matches`, and ``phases`` is the
-    number of phases of each run.
+    ``seeds`` replaces the seeds of the cells, ``only`` are patterns for :meth:`Cell.matches`, whose order comes first,
+    and ``phases`` is the number of phases of each run.
     """
     jobs: dict[tuple[str, str], Job] = {}
-    chosen = [cell for cell in cells if only is None or cell.matches(only)]
-    if only is not None and not chosen:
-        raise InputError(f"--only {only} matches no row and no run of the table: vmt paper list TABLE lists them.")
-    for cell in chosen:
+    cells = list(cells)
+    for cell in cells if only is None else matching(cells, only):
         if cell.experiment is None:
             continue
         needed = cell.experiment.phases[: cell.experiment.phases.index(cell.phase) + 1]
@@ -150,3 +148,16 @@ def jobs_for(
                 job = Job(cell.experiment, seed, phase)
                 jobs.setdefault((job.run, phase), job)
     return list(jobs.values())
+
+
+def matching(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
+    """The cells that match each pattern in turn."""
+    found = []
+    for pattern in patterns:
+        chosen = [cell for cell in cells if cell.matches(pattern)]
+        if not chosen:
+            raise InputError(
+                f"--only {pattern} matches no row and no run of the table: vmt paper list TABLE lists them."
+            )
+        found += chosen
+    return found
