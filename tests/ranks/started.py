@@ -68,3 +68,8 @@ def ended(processes: list[BaseProcess]) -> list[int | None]:
     for process in processes:
         process.kill()
     return codes
+
+
+def printed(folder: Path, rank: int) -> str:
+    """What a rank has printed."""
+    return (folder / f"rank-{rank}.txt").read_text()

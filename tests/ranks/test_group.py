@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.ranks.started import ended, start
+from tests.ranks.started import ended, printed, start
 from tests.small import blobs
 from vmt import methods
 from vmt.data import Task, make_task
@@ -35,32 +35,32 @@ def small_task() -> Task:
     return make_task(domains["source"], domains["target"].without_labels(), target_test=domains["target"])
 
 
-def made(ranks: Ranks = ALONE, rank: int = 0) -> tuple[State, StepContext]:
+def made(ranks: Ranks = ALONE, rank: int = 0, device: str = "cpu") -> tuple[State, StepContext]:
     """The start of a run, with the draws of a rank."""
     task = small_task()
-    state = build_state(METHOD, network, task.sample_shape, seed=0, device=torch.device("cpu"))
+    state = build_state(METHOD, network, task.sample_shape, seed=0, device=torch.device(device))
     context = make_context(task, METHOD, state, seed=0, batch_size=6, bfloat16=False, ranks=ranks)
     assert isinstance(context.draws, SeededDraws)
     context.draws.rank = rank or ranks.rank
     return state, context
 
 
-def first_step_of_a_rank(folder: Path) -> None:
-    with joined("cpu") as ranks:
-        state, context = made(ranks)
+def first_step_of_a_rank(folder: Path, device: str = "cpu") -> None:
+    with joined(device) as ranks:
+        state, context = made(ranks, device=device)
         step(METHOD.phases[0], state, context)
-        torch.save(state.tensors(), folder / f"{ranks.rank}.pt")
+        torch.save({name: tensor.cpu() for name, tensor in state.tensors().items()}, folder / f"{ranks.rank}.pt")
 
 
-def first_step_restated(phase: Phase) -> State:
+def first_step_restated(phase: Phase, device: str) -> State:
     """The first step of two ranks: for each update the mean of the gradients and statistics of two single steps."""
-    state, _ = made()
+    state, _ = made(device=device)
     taps = {name: module.taps for name, module in state.roles.items()}
     for update in phase.updates:
         after = []
         for rank in (0, 1):
             alone = copy.deepcopy(state)
-            _, context = made(rank=rank)
+            _, context = made(rank=rank, device=device)
             context.draws.step = alone.step  # type: ignore[attr-defined]
             apply(update, plan(update, taps), alone, context, 0)
             after.append(alone)
@@ -89,19 +89,24 @@ def take_mean_step(update: Update, state: State, after: list[State]) -> None:
             own.copy_((a + b) / 2)
 
 
-def test_gradients_are_the_mean_of_two_single_steps(tmp_path: Path) -> None:
-    assert ended(start(first_step_of_a_rank, tmp_path, log=tmp_path)) == [0, 0]
-    both: list[dict[str, Tensor]] = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
-    restated = first_step_restated(METHOD.phases[0]).tensors()
+def check_first_step(folder: Path, device: str = "cpu") -> None:
+    """Whether the first step of two ranks is the mean of two single steps."""
+    assert ended(start(first_step_of_a_rank, folder, device, log=folder)) == [0, 0], printed(folder, 0)
+    both: list[dict[str, Tensor]] = [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+    restated = first_step_restated(METHOD.phases[0], device).tensors()
     for name, expected in restated.items():
         assert torch.equal(both[0][name], both[1][name]), name
         # Adam divides by the square root of v, so weights only follow where the gradient is not almost zero.
         tolerance = 1e-6 if name.startswith("optimisers") or "running" in name else 1e-4
-        assert torch.allclose(both[0][name], expected, rtol=0, atol=tolerance), name
-    alone, context = made()
+        assert torch.allclose(both[0][name], expected.cpu(), rtol=0, atol=tolerance), name
+    alone, context = made(device=device)
     step(METHOD.phases[0], alone, context)
     moment = "optimisers/classifier/classifier/m.0"
-    assert not torch.allclose(alone.tensors()[moment], both[0][moment], atol=1e-5), "rank 1 has had no effect"
+    assert not torch.allclose(alone.tensors()[moment].cpu(), both[0][moment], atol=1e-5), "rank 1 has had no effect"
+
+
+def test_gradients_are_the_mean_of_two_single_steps(tmp_path: Path) -> None:
+    check_first_step(tmp_path)
 
 
 def weights_of_a_rank(folder: Path) -> None:
@@ -142,7 +147,7 @@ def stopped_and_resumed(folder: Path) -> None:
 
 def test_losses_of_all_ranks_are_logged_whole_after_a_stop(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    assert ended(start(stopped_and_resumed, tmp_path, log=tmp_path)) == [0, 0], (tmp_path / "rank-1.txt").read_text()
+    assert ended(start(stopped_and_resumed, tmp_path, log=tmp_path)) == [0, 0], printed(tmp_path, 1)
 
 
 def outputs_of_a_rank(folder: Path) -> None:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from tests.own_data import write_blobs
-from tests.ranks.started import ended, start, train, train_interrupted
-from tests.ranks.test_group import METHOD, network, small_task
-from tests.ranks.test_runs_on_ranks import FLAGS, data, printed, records, weights
+from tests.ranks.started import ended, printed, start, train, train_interrupted
+from tests.ranks.test_group import METHOD, check_first_step, made, network, small_task
+from tests.ranks.test_runs_on_ranks import FLAGS, data, records, weights
 from vmt.engine.bench import workload
-from vmt.engine.engine import Engine, captured_graph
+from vmt.engine.engine import Engine, captured_graph, make_engine
 from vmt.ranks.group import ALONE, Ranks, joined
 from vmt.train.config import Config
 from vmt.train.loop import train as train_method
@@ -57,10 +57,17 @@ def test_nccl_captured_with_one_rank_equals_no_group(compile: bool, tmp_path: Pa
 def weights_on_a_gpu(folder: Path) -> None:
     config = Config(batch_size=6, device="cuda", validate_samples=0, precision="float32")
     with joined("cuda") as ranks:
+        shared = torch.cuda.device_count() == 1
+        assert ranks.is_captured != shared, "two processes on one GPU exchange over gloo, outside a CUDA graph"
+        assert make_engine("auto", *made(ranks, device="cuda"), 0, 200).name == ("eager" if shared else "captured")
         outcome = train_method(small_task(), METHOD, network, config, ranks=ranks)
         torch.save(
             {name: tensor.cpu() for name, tensor in outcome.network.state_dict().items()}, folder / str(ranks.rank)
         )
+
+
+def test_gradients_of_two_processes_are_the_mean_of_two_single_steps(tmp_path: Path) -> None:
+    check_first_step(tmp_path, "cuda")
 
 
 def test_two_processes_on_gpus_have_the_same_weights(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from tests.interrupted import ROOT
 from tests.own_data import write_blobs
-from tests.ranks.started import PATIENCE, ended, start, train, train_interrupted
+from tests.ranks.started import PATIENCE, ended, printed, start, train, train_interrupted
 from vmt.cli.main import main
 from vmt.runs.folder import folder_lock
 
@@ -41,10 +41,6 @@ def weights(run: Path) -> dict[str, list[float]]:
 
 def records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-
-
-def printed(folder: Path, rank: int) -> str:
-    return (folder / f"rank-{rank}.txt").read_text()
 
 
 def test_rank_0_prints_and_the_record_is_whole(unbroken: Path) -> None:
