@@ -103,7 +103,7 @@ def test_the_package_shows_what_it_has() -> None:
     probe = "import sys, vmt; assert 'torch' not in sys.modules; vmt.data.load_task, vmt.train.train, vmt.nets.cnn; "
     probe += "vmt.adapt, vmt.load, vmt.export, vmt.validators; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
-    others = {"torchvision", "timm", "sklearn", "matplotlib", "onnx", "pandas"}
+    others = {"torchvision", "timm", "scipy", "sklearn", "matplotlib", "onnx", "pandas", "optuna", "ray"}
     assert not others & set(done.stdout.split()), "not before they are used"
     with pytest.raises(AttributeError, match="has no attribute 'adopt'"):
         _ = vmt.adopt

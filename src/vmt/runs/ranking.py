@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import spearmanr
-
 from vmt.errors import InputError, counted
 from vmt.evaluate.probe import ranking_key
 from vmt.runs.folder import BEST, model_at_the_end
@@ -133,6 +131,8 @@ def spearman(a: Sequence[float | None], b: Sequence[float | None]) -> float | No
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
     if len(set(xs)) < 2 or len(set(ys)) < 2:
         return None
+    from scipy.stats import spearmanr  # slow to import, and needed here only
+
     return float(spearmanr(xs, ys).statistic)
 
 

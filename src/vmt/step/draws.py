@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Callable
 
 import torch
-from scipy.special import betaincinv
 from torch import Tensor
 
 from vmt.kernels.launch import can_launch, have_triton
@@ -114,6 +113,8 @@ def key_on(seed: int, name: str, device: str) -> Tensor:
 
 def beta_quantiles(alpha: float, device: str) -> Tensor:
     """The quantiles of Beta(α, α) at evenly spaced probabilities: (BETA_TABLE + 1,)."""
+    from scipy.special import betaincinv  # slow to import, and needed here only
+
     at = torch.linspace(0, 1, BETA_TABLE + 1, dtype=torch.float64)
     # For large α the quantiles of 0 and 1 are far from all others, and no uniform number comes as near to 0 or 1.
     at = at.clamp(SMALLEST_UNIFORM, 1 - SMALLEST_UNIFORM)
