@@ -1,5 +1,6 @@
 """Runs on a real Ray cluster of two nodes on the loopback address, one of which is lost in the middle."""
 
+import json
 import os
 import shutil
 import signal
@@ -25,7 +26,9 @@ from tests.many.runs_of_vectors import (
     arguments,
     trained,
 )
+from tests.own_data import write_blobs
 from tests.paper_cells import OVERRIDES, cell
+from vmt.cli.main import main
 from vmt.errors import InputError
 from vmt.many.executors import run_on_ray
 from vmt.paper.experiment import jobs_for
@@ -101,16 +104,36 @@ def test_the_paper_s_queue_runs_on_ray(
     cluster: TwoNodes, official_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     workspace = Workspace(str(official_data), tmp_path / "results", tmp_path / "runs")
-    queue = PaperQueue(jobs_for([cell("Source-Only", "source_only", 2)]), workspace, OVERRIDES)
+    queue = PaperQueue(jobs_for([cell("Source-Only", "source_only")]), workspace, OVERRIDES)
     lines: list[str] = []
     outcome = run_on_ray(queue, OnRay(cluster.address), None, lines.append, at_once=1)
-    assert (outcome.done, outcome.missing, outcome.problems) == (2, 0, {})
+    assert (outcome.done, outcome.missing, outcome.problems) == (1, 0, {})
     assert all(read_result(path)["at_once"] == 1 for path in workspace.results.iterdir())
     printed = capfd.readouterr()
     assert printed.out == ""
     for job in queue.jobs:
         assert f"{job.run}: 3 of 3 iterations" in printed.err, "the progress of runs elsewhere is shown here"
     assert run_on_ray(queue, OnRay("127.0.0.1:1"), None, lines.append).done == 0, "nothing is left, so nothing is asked"
+
+
+def test_a_search_on_ray_finds_what_it_finds_here(
+    cluster: TwoNodes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One process at a time works on it in both cases, so that each trial sees the same trials before it."""
+    write_blobs(tmp_path)
+    flags = ["--method", "source_only", "--trials", "2", "--iterations", "8", "--batch-size", "8", "--device", "cpu"]
+    flags += ["--source", str(tmp_path / "source.npz"), "--target", str(tmp_path / "target.npz")]
+    found = {}
+    for name, place in (("ray", ["--on", f"ray:{cluster.address}", "--jobs", "1"]), ("here", [])):
+        assert main(["search", *flags, *place, "--out", str(tmp_path / name)]) == 0
+        summary = json.loads((tmp_path / name / "summary.json").read_text())
+        found[name] = (
+            summary["choice"]["chosen"],
+            [(trial["state"], trial["score"], trial["settings"]) for trial in summary["search"]["trials"]],
+        )
+        assert ("Ray: joined" in capfd.readouterr().err) == (name == "ray")
+    assert found["ray"] == found["here"]
+    assert not ray.is_initialized()
 
 
 def test_runs_that_fail_are_not_tried_again(cluster: TwoNodes, tmp_path: Path) -> None:
