@@ -1,6 +1,5 @@
 """Processes that torchrun could have started. They are forked from one that has imported PyTorch already."""
 
-import multiprocessing
 import os
 import socket
 import sys
@@ -11,13 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interrupted import send_at
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
-    ["vmt.api", "vmt.cli.train", "vmt.runs.describe", "matplotlib.figure", "PIL.Image", "tests.ranks.started"]
-)
-# Seconds; many times what anything here takes, because a machine may be very busy.
-PATIENCE = 300
+from tests.processes import FORKED, PATIENCE
 
 
 def free_port() -> int:
@@ -29,7 +22,7 @@ def free_port() -> int:
 def start(function: Callable[..., Any], *arguments: Any, count: int = 2, log: Path) -> list[BaseProcess]:
     """Call a function on each rank. Its result is the exit code, and what it prints goes to ``log/rank-N.txt``."""
     port = free_port()
-    processes = [PROCESSES.Process(target=run, args=(function, arguments, r, count, port, log)) for r in range(count)]
+    processes = [FORKED.Process(target=run, args=(function, arguments, r, count, port, log)) for r in range(count)]
     for process in processes:
         process.start()
     return processes

@@ -37,8 +37,9 @@ def small_task() -> Task:
 
 def made(ranks: Ranks = ALONE, rank: int = 0, device: str = "cpu") -> tuple[State, StepContext]:
     """The start of a run, with the draws of a rank."""
-    task = small_task()
-    state = build_state(METHOD, network, task.sample_shape, seed=0, device=torch.device(device))
+    place = torch.device(device)
+    task = small_task().to(place)
+    state = build_state(METHOD, network, task.sample_shape, seed=0, device=place)
     context = make_context(task, METHOD, state, seed=0, batch_size=6, bfloat16=False, ranks=ranks)
     assert isinstance(context.draws, SeededDraws)
     context.draws.rank = rank or ranks.rank
