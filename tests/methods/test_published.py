@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tests.restated import Numbers, Restated, rows
 from tests.small import BATCH, blobs, build, context, recorded
-from vmt import methods
+from vmt import losses, methods
 from vmt.data import Domain, Task
 from vmt.methods.nouns import SGD, Adam, Method
 from vmt.methods.published import Distortion, Masking, Motion
@@ -100,6 +100,9 @@ def test_separation_begins_after_a_share_of_the_iterations() -> None:
     for weight in weights.values():
         assert callable(weight)
         assert weight(0.2) == 0 < weight(0.3)
+    late = methods.mmd(0.5, separation_from=0.25).phases[0].updates[0].terms[1].weight
+    assert callable(late)
+    assert (late(0.2), late(0.3)) == (0, 0.5)
 
 
 def test_a_step_of_the_pi_model_written_out_plainly() -> None:
@@ -160,6 +163,18 @@ def test_what_drcn_rebuilds_is_neither_moved_nor_masked() -> None:
     found = step(method.phases[0], state, context(streams, draws))
     expected = streams["target"].x[chosen].square().mean()
     torch.testing.assert_close(found["reconstruction/reconstruction"], expected)
+
+
+def test_a_decoder_that_is_black_everywhere_still_learns() -> None:
+    """As it becomes on pictures that are mostly black, if its values are limited to those of a picture."""
+    decoder = drcn_decoder((8,), (1, 8, 8))
+    last = list(decoder.parameters())[-1]
+    last.data.fill_(-3.0)
+    rebuilt = decoder(torch.rand(2, 8))["reconstruction"]
+    assert rebuilt.max() < -1
+    losses.squared_error(rebuilt, torch.ones_like(rebuilt)).mean().backward()  # type: ignore[no-untyped-call]
+    assert last.grad is not None
+    assert last.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize("name", ["dann_grl", "pi_model", "drcn", "dsn"])

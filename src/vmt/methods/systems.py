@@ -85,15 +85,22 @@ def adabn(optimiser: AnyOptimiser = ADAM, iterations: int = 40_000) -> Method:
     return renamed(source_only(optimiser, statistics="target", iterations=iterations), "adabn")
 
 
-def mmd(weight: Number = 1.0, tap: str = "hidden", optimiser: AnyOptimiser = ADAM, iterations: int = 40_000) -> Method:
+def mmd(
+    weight: Number = 1.0,
+    tap: str = "hidden",
+    separation_from: float = 0.0,
+    optimiser: AnyOptimiser = ADAM,
+    iterations: int = 40_000,
+) -> Method:
     """Source labels, and the maximum mean discrepancy between source and target features.
 
-    L_y + weight · MMD, of the features at ``tap``.
+    L_y + weight · MMD, of the features at ``tap``. MMD begins after the share ``separation_from`` of the iterations.
 
     >>> mmd(weight=0.5).phases[0].updates[0].terms[1].weight
     0.5
     """
     source, target = View("classifier", SOURCE), View("classifier", TARGET, statistics=True)
+    weight = published.later(weight, separation_from)
     terms = (
         L_y(source),
         Term("MMD", losses.maximum_mean_discrepancy, (source.tap(tap), target.tap(tap)), weight),

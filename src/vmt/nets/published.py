@@ -143,7 +143,11 @@ def dsn_decoder(code: tuple[int, ...], sample: tuple[int, ...]) -> Staged:
 
 
 def drcn_decoder(code: tuple[int, ...], sample: tuple[int, ...]) -> Staged:
-    """DRCN's decoder, the encoder backwards. Its values are limited to those of a picture, −1 to 1."""
+    """DRCN's decoder, the encoder backwards.
+
+    Its values are not limited to those of a picture: beyond the limits there would be no gradient, and a decoder that
+    has become black everywhere would stay so.
+    """
     size = prod(code)
     if len(sample) == 1:
         return vector_decoder(size, sample[0])
@@ -159,7 +163,6 @@ def drcn_decoder(code: tuple[int, ...], sample: tuple[int, ...]) -> Staged:
         convolution(150, 100, 3),
         nn.Upsample((height, width)),
         nn.Conv2d(100, channels, 3, padding=1),
-        nn.Hardtanh(),
     )
     return Staged({"reconstruction": nn.Sequential(*layers)})
 

@@ -159,9 +159,11 @@ def published(recipe: Recipe, task: str) -> Recipe:
     settings: dict[str, Any] = {}
     match recipe.method:
         case "mmd":
-            settings = {"weight": 0.25, "tap": "code", "optimiser": "sgd", "lr": 0.01}
+            settings = {"weight": 0.25, "tap": "code", "separation_from": 0.25, "optimiser": "sgd", "lr": 0.01}
         case "dann_grl":
             settings, batch = {"head": [100] if of_mnist else [1024, 1024]}, 64
+            if not of_mnist:  # λ up to 1 ends in infinite losses with this network
+                settings["reversal"] = 0.25
         case "dsn":
             settings = {"tap": "code"}
         case "drcn":
