@@ -7,7 +7,7 @@
 For each seed, ``--workers`` processes are started with the same ``vmt search`` command. They share one journal file.
 When a third of the trials is finished, the process of a trial that has a checkpoint is killed with SIGKILL. The others
 resume its trial and finish the search. The data are the embedded digits, fonts → handwriting, with short runs of a thin
-network, so that the whole takes about 20 minutes of CPU time. Chosen is what the search returns; the default settings
+network, so that the whole takes about 25 minutes of CPU time. Chosen is what the search returns; the default settings
 are those of trial 0; and the oracle is the finished trial with the highest accuracy on the test samples, whose labels
 nothing else reads.
 """
