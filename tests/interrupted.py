@@ -7,12 +7,11 @@ python -m tests.interrupted 20 SIGKILL train …
 
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Sequence
 from functools import partial, wraps
 from pathlib import Path
 
+from tests.processes import vmt
 from vmt.cli.main import main
 from vmt.train.loop import Training
 
@@ -34,14 +33,9 @@ def send_at(iteration: int, *names: str) -> None:
     Training.advance = advance_and_send  # type: ignore[method-assign]
 
 
-def interrupted(iteration: int, name: str, *arguments: object, prefix: Sequence[str] = ()) -> int:
-    """The exit code of the command line in such a process. ``prefix`` are words before it, such as nohup."""
-    command = [*prefix, sys.executable, "-m", "tests.interrupted", str(iteration), name, *map(str, arguments)]
-    nowhere = subprocess.DEVNULL
-    # A test that nohup has started ignores SIGHUP, and so would the process.
-    heard = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL) if hasattr(signal, "SIGHUP") else None
-    done = subprocess.run(command, cwd=ROOT, stdout=nowhere, stderr=nowhere, preexec_fn=heard, check=False)
-    return done.returncode
+def interrupted(iteration: int, name: str, *arguments: object) -> int:
+    """The exit code of the command line in such a process."""
+    return vmt(*arguments, before=partial(send_at, iteration, name)).returncode
 
 
 if __name__ == "__main__":

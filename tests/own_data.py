@@ -1,8 +1,6 @@
-"""Small files that tests train on, and the command line as a user runs it."""
+"""Small files that tests train on, and the words of the command line."""
 
 import csv
-import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,15 +28,6 @@ def write_csv(path: Path, rows: Iterable[Iterable[object]], delimiter: str = ","
     return path
 
 
-def vmt(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command in a separate process."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, check=False, timeout=300)
-
-
 def command(*arguments: object) -> list[str]:
+    """The words of the command line for a process that begins at the beginning (see ``tests/processes.py``)."""
     return [sys.executable, "-m", "vmt.cli.main", *map(str, arguments)]
-
-
-def start(*arguments: object) -> subprocess.Popen[bytes]:
-    nowhere = subprocess.DEVNULL
-    return subprocess.Popen(command(*arguments), stdout=nowhere, stderr=nowhere, env=os.environ)

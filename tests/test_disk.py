@@ -1,13 +1,14 @@
 """What a killed process or a full disk leaves behind."""
 
 import os
-import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.own_data import command, write_blobs
+from tests.own_data import write_blobs
+from tests.processes import vmt
 from vmt.cli.main import main
 from vmt.disk import DAY, write_atomically
 from vmt.runs.folder import folder_lock
@@ -69,10 +70,7 @@ def test_a_disk_that_is_full_at_the_start_is_named(tmp_path: Path) -> None:
     """No byte can be written, not even the name of the process into the lock."""
     import resource
 
-    done = subprocess.run(
-        command(*train(tmp_path)), capture_output=True, text=True, check=False, timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
-    )  # fmt: skip
+    done = vmt(*train(tmp_path), before=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0)))
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert str(tmp_path / "run") in done.stderr.splitlines()[-1]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_data import vmt, write_blobs
+from tests.own_data import write_blobs
+from tests.processes import vmt
 from vmt import progress
 from vmt.progress import Bar, Progress, ProgressLines
 

@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from tests.own_data import vmt, write_blobs
+from tests.own_data import command, write_blobs
+from tests.processes import vmt
 from vmt.cli.main import main
 
 Case = Callable[[Path], tuple[list[object], list[str]]]
@@ -256,7 +258,8 @@ def test_one_sentence_and_exit_code_2(case: Case, tmp_path: Path, capsys: pytest
 
 
 def test_a_process_prints_no_traceback(tmp_path: Path) -> None:
-    done = vmt("train", "mnist-svhn", "--data", tmp_path / "none")
+    arguments = command("train", "mnist-svhn", "--data", tmp_path / "none")
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     first, last = done.stderr.strip().splitlines()

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.own_data import vmt, write_blobs
+from tests.own_data import command, write_blobs
+from tests.processes import vmt
 from vmt.cli.demo import comparison
 from vmt.cli.main import main
 from vmt.runs.folder import commit
@@ -216,10 +218,10 @@ def test_the_sentence_of_the_demo_is_true_after_few_iterations(
     assert words in comparison(table, 90)
 
 
-def test_output_that_is_not_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_that_is_not_unicode() -> None:
     """Such as output to a file on Windows, or without a locale."""
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    done = vmt("tasks")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command("tasks"), env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert r"\u2192" in done.stdout
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import benchmark_files as files
-from tests.own_data import vmt
+from tests.processes import vmt
 from vmt.cli.main import main
 from vmt.data import load_task, read_recreation
 

@@ -1,7 +1,6 @@
 """``vmt export --check`` takes what ``vmt predict`` takes, and writes nothing if the samples are bad."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 from pyarrow import parquet
 
 import vmt as vmt_package
-from tests.own_data import command
 from tests.own_pictures import CLASSES, picture, save, unlabelled_folder
+from tests.processes import vmt
 from vmt.cli.main import main
 
 SHORT: dict[str, Any] = {"iterations": 3, "batch_size": 8, "device": "cpu", "progress": False}
@@ -143,7 +142,7 @@ def test_a_column_that_is_not_a_feature_can_be_named(models: Path, tmp_path: Pat
 def test_paths_on_standard_input_as_a_process(models: Path, given: Path, tmp_path: Path) -> None:
     lines = "\n".join(str(given / name) for name in ("one.png", "gone.png", "images.npz")) + "\n"
     arguments = ("export", models / "pictures.safetensors", "--out", tmp_path / "model.pt2", "--check", "-", "--json")
-    done = subprocess.run(command(*arguments), input=lines, capture_output=True, text=True, check=False, timeout=120)
+    done = vmt(*arguments, given=lines.encode())
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.strip().splitlines()[-1])["samples"] == 7
     assert "gone.png (missing)" in done.stderr

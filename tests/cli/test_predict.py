@@ -15,6 +15,7 @@ from pyarrow import parquet
 import vmt as vmt_package
 from tests.own_data import command
 from tests.own_pictures import CLASSES, class_folders, picture, save, unlabelled_folder
+from tests.processes import start
 from vmt.cli.main import main
 from vmt.data.files import stream as module
 from vmt.export import export
@@ -38,9 +39,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def predict(*arguments: object, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+def predict(*arguments: object, given: bytes) -> subprocess.CompletedProcess[bytes]:
     """Run the command as a process, with these bytes on its standard input."""
-    done = subprocess.run(command("predict", *arguments), input=given, capture_output=True, check=False, timeout=120)
+    done = start("predict", *arguments, given=given).ended()
     assert b"Traceback" not in done.stderr
     return done
 

@@ -11,8 +11,9 @@ from safetensors import safe_open
 
 import vmt as package
 from tests.docs.documented import ROOT, blocks
-from tests.own_data import vmt, write_blobs
+from tests.own_data import write_blobs
 from tests.own_pictures import CLASSES, class_folders, unlabelled_folder
+from tests.processes import vmt
 from vmt.cli.main import main
 from vmt.nets.factory import NetSpec, factory_name
 

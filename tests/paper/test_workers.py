@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 from tests.failing_workers import FOLDER, break_the_gpu_of_every_worker, kill_the_first_worker
 from tests.paper_cells import OVERRIDES, cell, refined
+from tests.processes import start
 from vmt.cli.paper import to_stderr
 from vmt.many.executors import run_in_workers
 from vmt.many.queue import QueueOutcome
@@ -82,23 +81,20 @@ def test_workers_that_always_fail_are_replaced_a_few_times(
 def test_workers_save_and_stop_when_their_parent_does(
     workspace: Workspace, tmp_path: Path, number: signal.Signals
 ) -> None:
-    command = [sys.executable, "-m", "vmt.cli.main", "paper", "run", "priority", "--only", "*source_only_in*"]
+    command = ["paper", "run", "priority", "--only", "*source_only_in*"]
     folders = ["--data", workspace.data, "--results", str(workspace.results), "--runs", str(workspace.runs)]
     flags = ["--at-once", "2", "--evaluate-every", "1", "--checkpoint-every", "1000", "--device", "cpu"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    printed = tmp_path / "printed"
-    with printed.open("w") as file:
-        parent = subprocess.Popen([*command, *folders, *flags], stderr=file, stdout=file, env=environment)
+    parent = start(*command, *folders, *flags)
     runs = [workspace.runs / f"mnist-svhn_source_only_in{more}_0" for more in ("", "_statistics=target")]
-    wait_until(lambda: all(f"{run.name} source_only: 2 of" in printed.read_text() for run in runs))
-    os.kill(parent.pid, number)
-    parent.wait()
+    wait_until(lambda: all(f"{run.name} source_only: 2 of" in parent.output for run in runs))
+    parent.send_signal(number)
+    returned = parent.ended().returncode
     wait_until(lambda: not any(in_use(run) for run in runs))
     assert all(list((run / "checkpoints").glob("step-*")) for run in runs)
     assert all((run / RUN).exists() for run in runs)
     if number == signal.SIGTERM:
-        assert parent.returncode == 0
-        assert "a worker" not in printed.read_text()
+        assert returned == 0
+        assert "a worker" not in parent.output
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import vmt
-from tests.own_data import vmt as command
 from tests.own_data import write_blobs
+from tests.processes import vmt as command
 from vmt.runs.auto import PORTFOLIO, Portfolio, carry_out_auto, within_budget
 from vmt.runs.folder import MODEL, RUN, SUMMARY, RunSpec, data_fingerprint, recorded_recipe, write_record
 from vmt.runs.recipes import Recipe, own_recipe

@@ -2,9 +2,9 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,44 +12,43 @@ import numpy as np
 import pytest
 
 import vmt
+from tests.processes import PATIENCE, Started
+from tests.processes import vmt as vmt_command
 from vmt.disk import write_atomically
 from vmt.runs.folder import InUse, folder_lock
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from vmt.runs.folder import folder_lock
-with folder_lock(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
+
+def hold(folder: Path) -> None:
+    with folder_lock(folder):
+        (folder / "held").touch()
+        time.sleep(PATIENCE)
 
 
 @pytest.fixture
-def holder(tmp_path: Path):
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
+def holder(tmp_path: Path) -> Iterator[Started]:
+    process = Started(hold, (tmp_path,))
+    while not (tmp_path / "held").exists():
+        assert process.is_running(), process.output
+        time.sleep(0.01)
+    (tmp_path / "held").unlink()
     yield process
-    process.kill()
-    process.wait()
+    process.send_signal(signal.SIGKILL)
+    process.ended()
 
 
-def test_a_folder_has_one_writer_until_it_is_killed(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_folder_has_one_writer_until_it_is_killed(holder: Started, tmp_path: Path) -> None:
     with (
         pytest.raises(InUse, match=f"process {holder.pid} on .*{tmp_path}"),
         folder_lock(tmp_path),
     ):
         pass
     os.kill(holder.pid, signal.SIGKILL)
-    holder.wait()
+    holder.ended()
     with folder_lock(tmp_path), folder_lock(tmp_path / "." / ""):
         pass  # again by the same process
 
 
-def test_training_refuses_a_folder_that_another_process_trains_in(
-    holder: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_training_refuses_a_folder_that_another_process_trains_in(holder: Started, tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(20, 3)).astype("float32")
     with pytest.raises(InUse):
         vmt.adapt((x, np.arange(20) % 2), x, iterations=2, out=tmp_path, progress=False)
@@ -57,8 +56,7 @@ def test_training_refuses_a_folder_that_another_process_trains_in(
     source, target = tmp_path.parent / "s.npz", tmp_path.parent / "t.npz"
     np.savez(source, x=x, y=np.arange(20) % 2)
     np.savez(target, x=x)
-    command = [sys.executable, "-m", "vmt.cli.main", "train", "--source", source, "--target", target, "--out", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = vmt_command("train", "--source", source, "--target", target, "--out", tmp_path)
     assert done.returncode == 2
     assert f"process {holder.pid}" in done.stderr
     assert str(tmp_path) in done.stderr

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pytest
 from sklearn.base import clone
 
 import vmt
-from tests.own_data import command
+from tests.processes import Started, start
 from vmt.cli.main import main
 from vmt.report.page import write_report
 from vmt.report.samples import Options
@@ -78,37 +77,30 @@ def found(data: DataSpec, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     """A search by three processes: the first is interrupted, the second killed. Also the killed trial, and the output
     of the last."""
     out = tmp_path_factory.mktemp("search") / "found"
-    words = command(
+    words = [
         "search", "--source", data.source, "--target", data.target, "--target-test", data.target_test, "--iterations",
         120, "--evaluate-every", 20, "--checkpoint-every", 20, "--trials", 3, "--keep", 1, "--device", "cpu",
         "--threads", 1, "--out", out,
-    )  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def start() -> "subprocess.Popen[str]":
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-
-    first = start()
+    ]  # fmt: skip
+    first = start(*words)
     stop_in_a_trial(first, out)
     first.send_signal(signal.SIGINT)
     first.send_signal(signal.SIGCONT)
-    printed, _ = first.communicate()
-    assert first.returncode == 130, printed
-    assert "run the same command" in printed
-    second, third = start(), start()
+    assert first.ended().returncode == 130, first.output
+    assert "run the same command" in first.output
+    second, third = start(*words), start(*words)
     number = stop_in_a_trial(second, out)
-    second.kill()
-    printed, _ = third.communicate()
-    assert third.returncode == 0, printed
-    second.communicate()
-    return out, number, printed
+    second.send_signal(signal.SIGKILL)
+    assert third.ended().returncode == 0, third.output
+    second.ended()
+    return out, number, third.output
 
 
-def stop_in_a_trial(process: "subprocess.Popen[str]", out: Path) -> int:
+def stop_in_a_trial(process: Started, out: Path) -> int:
     """Stop a process while it works on a trial that has a checkpoint, and return the number of the trial."""
     deadline = time.monotonic() + 600
     while True:
-        assert process.poll() is None, process.stdout and process.stdout.read()
+        assert process.is_running(), process.output
         assert time.monotonic() < deadline
         time.sleep(0.05)
         if in_progress(process, out) is None:
@@ -120,7 +112,7 @@ def stop_in_a_trial(process: "subprocess.Popen[str]", out: Path) -> int:
         process.send_signal(signal.SIGCONT)
 
 
-def in_progress(process: "subprocess.Popen[str]", out: Path) -> int | None:
+def in_progress(process: Started, out: Path) -> int | None:
     for folder in (out / TRIALS).glob("[0-9]*"):
         holder = (folder / ".lock").read_text().split()[1:2] if (folder / ".lock").exists() else []
         if holder == [str(process.pid)] and checkpoints(folder / CHECKPOINTS) and not (folder / SUMMARY).exists():

@@ -3,7 +3,8 @@
 import os
 import re
 import shutil
-import subprocess
+import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save, save_file
 
 import vmt as vmt_package
-from tests.interrupted import interrupted
-from tests.own_data import command, write_blobs
+from tests.interrupted import send_at
+from tests.own_data import write_blobs
+from tests.processes import vmt
 from vmt.cli.main import main
 from vmt.disk import flush_to_disk
 from vmt.train.checkpoint import load_latest, save_checkpoint
@@ -48,14 +50,24 @@ def same_end(run: Path, unbroken: Path) -> None:
 
 @posix
 def test_a_run_saves_when_its_terminal_closes_and_continues_under_nohup(unbroken: Path, tmp_path: Path) -> None:
-    for name, prefix, code in (("run", [], 130), ("nohup", ["nohup"], 0)):
+    for name, before, code in (("run", closes, 130), ("nohup", closes_under_nohup, 0)):
         run = tmp_path / name
         arguments = begin(unbroken, run)
         arguments[arguments.index("--checkpoint-every") + 1] = 1000
-        assert interrupted(15, "SIGHUP", *arguments, prefix=prefix) == code
+        assert vmt(*arguments, before=before).returncode == code
         assert list(run.glob("checkpoints/step-*"))
     same_end(tmp_path / "run", unbroken)
     assert models(tmp_path / "nohup") == models(unbroken / "run")
+
+
+def closes() -> None:
+    send_at(15, "SIGHUP")
+
+
+def closes_under_nohup() -> None:
+    """All that nohup does to a process whose streams are not a terminal."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    closes()
 
 
 @posix
@@ -72,12 +84,7 @@ def test_a_full_disk_is_one_error_message_and_the_run_can_be_resumed(unbroken: P
         size = (unbroken / "run" / "run.json").stat().st_size + 500  # which is written first
     arguments.remove("--tensorboard")
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    done = subprocess.run(
-        command(*arguments), preexec_fn=limit, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = vmt(*arguments, before=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size)))
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert Path(part).name in done.stderr

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.interrupted import interrupted
-from tests.own_data import start, write_blobs
+from tests.own_data import write_blobs
+from tests.processes import start
 from vmt.cli.main import main
 
 FLAGS = ["--iterations", 250, "--dirt-t", "--dirt-t-iterations", 150, "--interval", 40, "--log-every", 10]
@@ -48,12 +50,12 @@ def test_killed_ten_times_and_resumed(unbroken: Path, tmp_path: Path) -> None:
     while kills < 10:
         process = start(*arguments)
         before = progress_of(run)
-        while progress_of(run) <= before and process.poll() is None:
+        while progress_of(run) <= before and process.is_running():
             time.sleep(0.01)
         time.sleep(moments.uniform(0, 0.25))
-        assert process.poll() is None, "the run ended before it had been killed ten times"
-        process.kill()
-        process.wait()
+        assert process.is_running(), "the run ended before it had been killed ten times"
+        process.send_signal(signal.SIGKILL)
+        process.ended()
         kills += 1
         arguments = ["train", "--resume", run]
     assert resume(run) == 0

@@ -1,14 +1,15 @@
 """TensorBoard shows what the log holds, each point once."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.own_data import command, write_blobs
+from tests.own_data import write_blobs
+from tests.processes import call, vmt
 from vmt.cli.main import main
-from vmt.train.log import LOG, read_log, scalars
+from vmt.errors import InputError
+from vmt.train.log import LOG, TensorBoard, read_log, scalars
 
 FLAGS = ["--iterations", 20, "--log-every", 5, "--evaluate-every", 10, "--checkpoint-every", 10, "--batch-size", 8]
 
@@ -50,38 +51,33 @@ def test_names_and_nesting() -> None:
 
 def test_without_the_package_there_is_one_error_message_and_no_folder(tmp_path: Path) -> None:
     source, target = write_blobs(tmp_path)
-    line = command("train", "--source", source, "--target", target, "--out", tmp_path / "run", "--tensorboard", *FLAGS)
-    hidden = (
-        "import sys; sys.modules['tensorboard'] = None; from vmt.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", hidden, *line[3:]], capture_output=True, text=True, check=False, timeout=120
-    )
+    own = ["--source", source, "--target", target, "--out", tmp_path / "run"]
+    done = vmt("train", *own, "--tensorboard", *FLAGS, before=hide_the_package)
     assert done.returncode == 2
     assert "pip install 'vmt[tensorboard]'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 
 
+def hide_the_package() -> None:
+    sys.modules["tensorboard"] = None  # type: ignore[assignment]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a limit of POSIX stands for a full disk")
 def test_a_full_disk_is_one_error_message(tmp_path: Path) -> None:
-    script = """
-import resource, sys
-from pathlib import Path
-from vmt.errors import InputError
-from vmt.train.log import TensorBoard
-
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-board = TensorBoard(Path(sys.argv[1]))
-try:
-    for step in range(1000):
-        board.write({"step": step, "phase": "vmt", "loss": 1.0, "share": [0.5] * 20})
-except InputError as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = call(fill_the_disk, tmp_path)
     assert str(tmp_path / "tensorboard") in done.stdout
     assert "File too large" in done.stdout
     assert done.stderr == ""
+
+
+def fill_the_disk(folder: Path) -> None:
+    import resource
+
+    board = TensorBoard(folder)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+    try:
+        for step in range(1000):
+            board.write({"step": step, "phase": "vmt", "loss": 1.0, "share": [0.5] * 20})
+    except InputError as error:
+        print(error)

@@ -1,15 +1,19 @@
 """A run continues when nobody can read its messages: a closed terminal, a broken pipe, closed streams."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_bad_input import official_files
 from tests.own_data import command, write_blobs
+from tests.processes import vmt
 
 SHORT = ["--iterations", 20, "--evaluate-every", 5, "--checkpoint-every", 5, "--log-every", 5, "--batch-size", 16]
 # Unbuffered, as in most containers, so that every message is written, and fails, at once.
@@ -27,20 +31,24 @@ def full_disk() -> int:
     return os.open("/dev/full", os.O_WRONLY)
 
 
+def print_to(stream: Callable[[], int]) -> None:
+    """Let this process print to a stream without a buffer, as PYTHONUNBUFFERED does."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(stream(), number)
+        setattr(sys, name, io.TextIOWrapper(io.FileIO(number, "w"), write_through=True))
+
+
 @pytest.mark.parametrize(
-    "streams",
+    "stream",
     [
         broken_pipe,
         pytest.param(full_disk, marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")),
     ],
 )
-def test_a_run_continues_when_its_messages_cannot_be_written(tmp_path: Path, streams) -> None:
+def test_a_run_continues_when_its_messages_cannot_be_written(tmp_path: Path, stream: Callable[[], int]) -> None:
     source, target = write_blobs(tmp_path)
-    stream = streams()
-    arguments = command("train", "--source", source, "--target", target, "--out", tmp_path / "run", *SHORT)
-    done = subprocess.run(arguments, stdout=stream, stderr=stream, env=ENVIRONMENT, check=False, timeout=120)
-    os.close(stream)
-    assert done.returncode == 0
+    own = ["--source", source, "--target", target, "--out", tmp_path / "run"]
+    assert vmt("train", *own, *SHORT, before=partial(print_to, stream)).returncode == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["finished"]
 
 
@@ -58,6 +66,8 @@ def test_a_queue_continues_when_its_messages_cannot_be_written(tmp_path: Path) -
     """Its workers inherit the stream."""
     script = """
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tests.paper_cells import OVERRIDES, cell
 from vmt.cli.paper import to_stderr
