@@ -12,7 +12,7 @@ from vmt.cli.main import main
 from vmt.errors import InputError
 from vmt.paper import numbers
 from vmt.paper.experiment import Experiment, Job, Table, jobs_for
-from vmt.paper.pages import markdown, pages, rows_of
+from vmt.paper.pages import list_of_runs, markdown, pages, rows_of
 from vmt.paper.results import result_path
 from vmt.paper.tables import SOURCE_ROW, TABLES, cell_of, find_table
 from vmt.runs.recipes import PAPER, paper
@@ -189,6 +189,16 @@ def test_a_number_is_bold_if_it_is_at_least_the_papers_on_the_same_data(
     assert (f"**{100 * value:.1f}**" in shown) == bold
     write(tmp_path, row.experiment, 0, {"vmt": 0.8, "dirt_t": value}, domains=["MNIST (re-creation)"])
     assert "**9" not in markdown(Table("t", "t", (row,)), tmp_path)
+
+
+def test_halves_are_rounded_up_everywhere(tmp_path: Path) -> None:
+    """In binary, 11.35 is a little less than that, and 100 · 0.1135 printed with one decimal would be 11.3."""
+    row = cell_of("ten-runs", "VMT@40K")
+    assert row.experiment is not None
+    write(tmp_path, row.experiment, 0, {"vmt": 0.1135}, environment={})
+    table = Table("t", "t", (row,))
+    assert "| 11.4 |" in markdown(table, tmp_path)
+    assert "vmt 11.4" in list_of_runs([row.experiment], tmp_path, "")
 
 
 def test_collapsed_runs_are_counted_not_dropped(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from vmt.paper.experiment import Cell, Experiment, Table
 from vmt.paper.results import had_collapsed, results_of, runs_at_once
-from vmt.paper.tables import TABLES
+from vmt.paper.tables import TABLES, rounded
 
 Row = Mapping[str, Any]
 
@@ -295,7 +295,7 @@ def with_spread(value: float | None, std: float | None) -> str:
 
 
 def one_decimal(value: float) -> str:
-    return f"{value:.1f}"
+    return f"{rounded(value):.1f}"
 
 
 def task_of(row: Row) -> str:
@@ -324,7 +324,7 @@ def list_of_runs(experiments: Iterable[Experiment], results: Path, link: str) ->
 def line_of_run(result: Mapping[str, Any], experiment: Experiment, link: str) -> str:
     name = f"{experiment.name}_{result['seed']}"
     reached = [
-        f"{phase} {100 * accuracy:.1f}" + (" (collapsed)" if had_collapsed(result, phase) else "")
+        f"{phase} {one_decimal(100 * accuracy)}" + (" (collapsed)" if had_collapsed(result, phase) else "")
         for phase, accuracy in result["accuracy"].items()
         if accuracy is not None
     ]
@@ -346,7 +346,9 @@ def not_finished(result: Mapping[str, Any]) -> str:
     """The last accuracy of an unfinished run, if there is one after the end of its last phase."""
     ended = sum(result.get("phase_iterations", {}).get(phase, 0) for phase in result["accuracy"])
     later = [point for point in result.get("curve", []) if point[0] > ended and point[1] is not None]
-    return f"partial: {100 * later[-1][1]:.1f} after {later[-1][0]:,} iterations in all" if later else "not finished"
+    if not later:
+        return "not finished"
+    return f"partial: {one_decimal(100 * later[-1][1])} after {later[-1][0]:,} iterations in all"
 
 
 def commits(environment: Mapping[str, Any]) -> str:

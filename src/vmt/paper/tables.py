@@ -388,7 +388,7 @@ TABLES["priority"] = Table(
         *(in_main(task, row) for task in DIGIT_TASKS for row in BASELINES),
         *(replace(cell_of("ten-runs", row), seeds=3) for row in ("VMT@40K, no IN", "VMT + DIRT-T@160K, no IN")),
         *(in_main(M2S, row, False) for row in ("VMT", *BASELINES)),
-        cell_of("evaluation-no-in", SOURCE_ROW),
+        replace(cell_of("evaluation-no-in", SOURCE_ROW), row=f"{SOURCE_ROW}, no IN"),
         UPPER_BOUND,
         *(in_main(task, row, False) for task in DIGIT_TASKS for row in (*VMT_ROWS, *BASELINES)),
         *TABLES["probabilities"].cells,
