@@ -29,7 +29,9 @@ IN_THE_DARK = {
 
 def draw_curves(records: Sequence[LogRecord], path: Path, title: str = "") -> None:
     """Draw accuracy and terms of the loss over iterations, with a line where a phase begins."""
-    figure = new_figure((7.5, 6), title)
+    # Fixed margins: those that fit themselves take as long as the drawing, at the end of every run.
+    figure = new_figure((7.5, 6), title, layout=None)
+    figure.subplots_adjust(left=0.11, right=0.98, bottom=0.08, top=0.93, hspace=0.06)
     top, bottom = figure.subplots(2, 1, sharex=True)
     evaluations = [r for r in records if "target" in r]
     for name, colour in (("target", COLOURS[1]), ("source", COLOURS[3])):
@@ -92,12 +94,12 @@ def phase_changes(records: Sequence[LogRecord]) -> list[tuple[int, str]]:
     return [(int(a["step"]), str(b.get("phase"))) for a, b in pairwise(records) if a.get("phase") != b.get("phase")]
 
 
-def new_figure(size: tuple[float, float], title: str = "") -> Any:
+def new_figure(size: tuple[float, float], title: str = "", layout: str | None = "constrained") -> Any:
     # Without pyplot, which has global state, may need a display and is not safe in threads.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained", facecolor=PAPER)
+    figure = Figure(figsize=size, layout=layout, facecolor=PAPER)
     FigureCanvasAgg(figure)
     figure.suptitle(title, color=INK, fontsize=11)
     return figure
