@@ -94,7 +94,9 @@ def phase_changes(records: Sequence[LogRecord]) -> list[tuple[int, str]]:
     return [(int(a["step"]), str(b.get("phase"))) for a, b in pairwise(records) if a.get("phase") != b.get("phase")]
 
 
-def new_figure(size: tuple[float, float], title: str = "", layout: Literal["constrained"] | None = "constrained") -> Any:
+def new_figure(
+    size: tuple[float, float], title: str = "", layout: Literal["constrained"] | None = "constrained"
+) -> Any:
     # Without pyplot, which has global state, may need a display and is not safe in threads.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
