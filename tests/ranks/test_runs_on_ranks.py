@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def test_a_killed_rank_ends_the_others_and_the_resumed_run_is_the_same(
 ) -> None:
     run = tmp_path / "run"
     ranks = start(train_interrupted, 25, ["SIGKILL"], *data(unbroken), "--out", run, *FLAGS, log=tmp_path)
+    ranks[1].join(PATIENCE)
+    lost = time.monotonic()
     assert ended(ranks) == [1, -signal.SIGKILL]
+    assert time.monotonic() - lost < 30
     (sentence,) = [line for line in printed(tmp_path, 0).splitlines() if "rank 1 of 2" in line]
     assert f"--resume {run}" in sentence
     assert "Traceback" not in printed(tmp_path, 0)

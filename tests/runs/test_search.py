@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -354,6 +355,14 @@ def test_a_search_that_has_no_meaning_is_refused(
     changed = {name: value(spec.recipe) if isinstance(value, Callable) else value for name, value in change.items()}
     with pytest.raises(vmt.InputError, match=offender):
         replace(spec, **changed)
+
+
+def test_optuna_that_is_not_installed_is_refused(
+    data: DataSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(vmt.InputError, match=r"pip install 'vmt\[search\]'"):
+        carry_out_search(spec_for(data, tmp_path))
 
 
 # --- The estimator ---
