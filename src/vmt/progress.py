@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Protocol, Self
@@ -96,9 +96,22 @@ STDERR, STDOUT = SafeStream("stderr"), SafeStream("stdout")
 BARS = SafeStream("stderr", draws=True)
 
 
+Notify = Callable[[str], None]
+"""Prints a line for the user."""
+
+
 def to_stderr(sentence: str) -> None:
     """Print a line about the progress. Worker processes import this function."""
     print(sentence, file=STDERR, flush=True)
+
+
+def silent(sentence: str) -> None:
+    """Print nothing."""
+
+
+def as_vmt(message: str, style: str = "bold") -> None:
+    """Print a message to the user, behind the name of the program."""
+    to_stderr(f"{STDERR.styled('vmt:', style)} {message}")
 
 
 def duration(seconds: float) -> str:
@@ -214,8 +227,7 @@ class Bar:
         elif self.output is not None:
             self.output.write(message)
         else:
-            print(message, file=STDERR)
-            STDERR.flush()
+            to_stderr(message)
 
     def close(self) -> None:
         if self.drawn is not None:
@@ -276,8 +288,7 @@ class Bar:
 
     def _print_line(self) -> None:
         self.printed, self.last = self.done, time.monotonic()
-        print(self.line(), file=STDERR)
-        STDERR.flush()
+        to_stderr(self.line())
 
     def _draw_in_notebook(self) -> None:
         assert self.output is not None
@@ -361,8 +372,7 @@ class Progress:
             elif (output := self._notebook_output()) is not None:
                 output.write(message)
             else:
-                print(message, file=STDERR)
-                STDERR.flush()
+                to_stderr(message)
 
     def close(self) -> None:
         if self.bar is not None:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import vmt
 from vmt.cli.options import Help, HelpAll
 from vmt.errors import InputError, message_of_gpu_error, message_of_os_error, perhaps
-from vmt.progress import STDERR, STDOUT, CleanStream
+from vmt.progress import STDERR, STDOUT, CleanStream, as_vmt, to_stderr
 from vmt.ranks.launch import check_alone, is_first
 
 EXAMPLES = """examples:
@@ -153,8 +153,7 @@ def show_start(arguments: argparse.Namespace) -> None:
     """
     if "torch" not in sys.modules and is_first() and (arguments.opening or STDERR.isatty()):
         start = STDERR.styled(f"vmt {arguments.command}:", "bold")
-        print(f"{start} {arguments.opening or 'loading PyTorch …'}", file=STDERR)
-        STDERR.flush()
+        to_stderr(f"{start} {arguments.opening or 'loading PyTorch …'}")
 
 
 def show_warning(
@@ -162,17 +161,13 @@ def show_warning(
 ) -> None:
     """Show a warning of this package without the line of code that it comes from."""
     if Path(vmt.__file__).parent in Path(filename).parents:
-        print_message(f"{str(message).rstrip('.')}.", "yellow")
+        as_vmt(f"{str(message).rstrip('.')}.", "yellow")
     else:
         others(message, category, filename, *rest)
 
 
-def print_message(message: str, style: str = "bold") -> None:
-    print(f"{STDERR.styled('vmt:', style)} {message}", file=STDERR)
-
-
 def print_error(message: str) -> None:
-    print_message(message, "red")
+    as_vmt(message, "red")
 
 
 def open_closed_streams() -> None:
@@ -261,7 +256,7 @@ def run(argv: list[str]) -> int:
         print_error(message)
         return 1
     except KeyboardInterrupt:
-        print_message("interrupted.")
+        as_vmt("interrupted.")
         return INTERRUPTED
 
 

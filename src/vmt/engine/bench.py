@@ -18,12 +18,13 @@ from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.data.tasks import load_task
 from vmt.device import bfloat16_helps, torch_device
-from vmt.engine.engine import Engine, Say, make_engine
+from vmt.engine.engine import Engine, make_engine
 from vmt.engine.plain_port import Classifier, plain_steps
 from vmt.errors import counted
 from vmt.methods.nouns import Method
 from vmt.nets.networks import cnn
 from vmt.nets.registry import NETS
+from vmt.progress import Notify
 from vmt.step.draws import SeededDraws
 from vmt.step.iteration import StepContext, schedules_of
 from vmt.step.state import State, build_state
@@ -51,7 +52,7 @@ def bench(
     data: Path | None = None,
     baseline: bool = True,
     plot: Path | None = None,
-    write: Callable[[str], None] = print,
+    write: Notify = print,
 ) -> dict[str, Any]:
     """Time an iteration of VMT and of DIRT-T with each engine, ``write`` the results and return them as a report.
 
@@ -127,7 +128,7 @@ class Workload:
     context: StepContext
     seed: int
 
-    def engine(self, choice: str, iterations: int | None = None, say: Say = print) -> Engine:
+    def engine(self, choice: str, iterations: int | None = None, say: Notify = print) -> Engine:
         return make_engine(choice, self.state, self.context, self.seed, iterations, say)
 
 
@@ -182,7 +183,7 @@ def random_domains(device: torch.device, samples: int, side: int) -> dict[str, D
     return {"source": domain("source", 1, torch.float32), "target": domain("target", 3, torch.uint8)}
 
 
-def run_of(work: Workload, choice: str, phase: int, write: Callable[[str], None]) -> Run:
+def run_of(work: Workload, choice: str, phase: int, write: Notify) -> Run:
     """Iterations of a phase with an engine; each call continues where the last one ended."""
     engine = work.engine(choice, say=lambda message: write(f"  {message}"))
     done = 0
@@ -304,7 +305,7 @@ def plot_batch_sizes(
     choice: str,
     iterations: int | None,
     streams: dict[str, Domain],
-    write: Callable[[str], None],
+    write: Notify,
 ) -> None:
     """Draw milliseconds per sample against the batch size."""
     import matplotlib

@@ -18,6 +18,7 @@ from vmt.engine import ENGINES
 from vmt.engine.capture import captured
 from vmt.errors import InputError
 from vmt.methods.nouns import Phase, Update
+from vmt.progress import Notify, silent
 from vmt.step.draws import seed_layers
 from vmt.step.iteration import StepContext, step
 from vmt.step.state import State
@@ -37,15 +38,10 @@ class Prepared:
 
 
 Prepare = Callable[[Phase, State, StepContext], Prepared]
-Say = Callable[[str], None]
-
-
-def quiet(message: str) -> None:
-    """Ignore a message."""
 
 
 def make_engine(
-    choice: str, state: State, context: StepContext, seed: int, iterations: int | None = None, say: Say = quiet
+    choice: str, state: State, context: StepContext, seed: int, iterations: int | None = None, say: Notify = silent
 ) -> "Engine":
     """The engine of that name, or with ``auto`` the one that suits the device and the length of the run.
 
@@ -83,7 +79,7 @@ def make_engine(
 
 
 def automatic(
-    device: torch.device, iterations: int | None, say: Say, captures: bool = True
+    device: torch.device, iterations: int | None, say: Notify, captures: bool = True
 ) -> tuple[str, Prepare, str]:
     """The engine that suits the device and the length of the run: its name, how it prepares a phase, and why."""
     if device.type != "cuda":
@@ -249,7 +245,7 @@ def eager(why: str) -> Prepare:
     return prepare
 
 
-def compiled(why: str, say: Say) -> Prepare:
+def compiled(why: str, say: Notify) -> Prepare:
     """The whole step compiled."""
 
     def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
@@ -262,7 +258,7 @@ def compiled(why: str, say: Say) -> Prepare:
     return or_eager(prepare, "compiled", say)
 
 
-def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
+def captured_graph(why: str, say: Notify, compile: bool) -> Prepare:
     """The whole step, compiled or not, as one CUDA graph."""
 
     def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
@@ -276,7 +272,7 @@ def captured_graph(why: str, say: Say, compile: bool) -> Prepare:
     return or_eager(prepare, "captured", say)
 
 
-def or_eager(prepare: Prepare, what: str, say: Say) -> Prepare:
+def or_eager(prepare: Prepare, what: str, say: Notify) -> Prepare:
     """``prepare``; if it fails, as it may with a user's module, the step as it is written, and the reason."""
 
     def attempt(phase: Phase, state: State, context: StepContext) -> Prepared:

@@ -7,8 +7,8 @@ from typing import Any
 
 from vmt.device import torch_device
 from vmt.errors import InputError
-from vmt.many.queue import Notify, Queue, QueueOutcome, run_queue
-from vmt.progress import Progress, ProgressLines
+from vmt.many.queue import Queue, QueueOutcome, run_queue
+from vmt.progress import Notify, Progress, ProgressLines
 from vmt.runs.board import ToldProgress
 from vmt.runs.ray_tasks import OnRay, Tell, connected
 from vmt.runs.workers import in_workers

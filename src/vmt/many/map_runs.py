@@ -17,11 +17,11 @@ from vmt.api import adapt
 from vmt.disk import write_atomically
 from vmt.errors import InputError, message_of_gpu_error, parsing
 from vmt.many.executors import run_in_workers, run_on_ray
-from vmt.many.queue import Notify, Queue, remove_old_checkpoints, run_queue
+from vmt.many.queue import Queue, remove_old_checkpoints, run_queue
 from vmt.many.storage import OpenRun, Storage
 from vmt.methods.settings import AUTO
 from vmt.model import Model, load
-from vmt.progress import STDERR, Progress
+from vmt.progress import Notify, Progress, silent, to_stderr
 from vmt.ranks.launch import check_alone
 from vmt.runs.folder import MODEL, RUN, SUMMARY
 from vmt.runs.ray_tasks import where_to_run
@@ -127,14 +127,6 @@ def map_runs(
             raise KeyboardInterrupt(f"stopped with {outcome.missing} runs left; the same call continues")
     lost = [why for name, why in outcome.problems.items() if name not in queue.names]
     return [queue.result_of(job, outcome.problems.get(job.run) or (lost[0] if lost else None)) for job in queue.jobs]
-
-
-def to_stderr(line: str) -> None:
-    print(line, file=STDERR, flush=True)
-
-
-def silent(line: str) -> None:
-    """Print nothing."""
 
 
 @dataclass(frozen=True)

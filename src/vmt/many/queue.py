@@ -14,13 +14,11 @@ from torch import OutOfMemoryError
 
 from vmt.errors import InputError, counted, message_of_gpu_error, message_of_os_error
 from vmt.many.storage import OpenRun, Storage
+from vmt.progress import Notify as Notify
 from vmt.progress import Progress
 from vmt.runs.folder import InUse
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.loop import interruptible
-
-Notify = Callable[[str], None]
-"""Prints a line for the user."""
 
 
 class Job(Protocol):

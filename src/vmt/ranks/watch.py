@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from vmt.progress import STDERR
+from vmt.progress import as_vmt
 from vmt.ranks.launch import Launch
 
 LOST, REFUSED = 1, 2
@@ -114,9 +114,10 @@ class Watch:
             try:
                 # One sentence on each machine; and if rank 0 is lost, its own machine still has one.
                 if self.launch.local_rank == 0 or (lost == 0 and self.launch.rank == 1):
-                    say(
+                    as_vmt(
                         f"rank {lost} of {self.launch.count} has ended unexpectedly, so the run has stopped on all "
-                        f"ranks{self.how_to_resume()}."
+                        f"ranks{self.how_to_resume()}.",
+                        "red",
                     )
             finally:
                 os._exit(LOST)  # also if nobody reads the sentence any more
@@ -125,7 +126,7 @@ class Watch:
             return
         try:
             if first:
-                say(f"{message.get('refused', '').rstrip('.')} (on rank {rank}).")
+                as_vmt(f"{message.get('refused', '').rstrip('.')} (on rank {rank}).", "red")
                 self.tell_all({"stop": REFUSED})
                 time.sleep(0.1)
         finally:
@@ -134,11 +135,6 @@ class Watch:
     def wait_after_an_error(self) -> None:
         """Give the thread time to end the process: a broken connection often shows in an all-reduce first."""
         time.sleep(SILENCE + BETWEEN_TESTS * TESTS + 5)
-
-
-def say(sentence: str) -> None:
-    print(f"{STDERR.styled('vmt:', 'red')} {sentence}", file=STDERR)
-    STDERR.flush()
 
 
 def detect_silence(peer: socket.socket) -> None:

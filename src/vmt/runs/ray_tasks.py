@@ -21,9 +21,10 @@ from typing import Any
 
 import vmt
 from vmt.errors import InputError, counted, message_of_gpu_error
+from vmt.progress import Notify
 from vmt.ranks.launch import check_alone
 from vmt.runs.board import Board, Event, ProgressTable
-from vmt.runs.workers import MOST_FAILURES, Notify
+from vmt.runs.workers import MOST_FAILURES
 from vmt.train.loop import interruptible
 
 SECONDS_BETWEEN_POLLS = 0.3

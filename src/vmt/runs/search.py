@@ -38,7 +38,7 @@ from vmt.disk import explain_write_errors, waiting_lock
 from vmt.errors import Diverged, InputError, counted, parsing
 from vmt.methods.settings import AUTO
 from vmt.nets.factory import OWN_MODULE, factory_name, network_of
-from vmt.progress import Progress
+from vmt.progress import Notify, Progress, silent
 from vmt.runs.callbacks import Callback, GiveUp
 from vmt.runs.folder import (
     RUN,
@@ -60,8 +60,8 @@ from vmt.runs.recipes import UNALIGNED, Recipe, evaluations_for
 from vmt.runs.record import read_run_record
 from vmt.runs.run import LOWER_BOUND, Run, carry_out
 from vmt.runs.space import Range, default_of, with_values
-from vmt.runs.spec import DataSpec, load_data, silent
-from vmt.runs.workers import Notify, in_workers
+from vmt.runs.spec import DataSpec, load_data
+from vmt.runs.workers import in_workers
 from vmt.train.checkpoint import CHECKPOINTS, PREFIX, checkpoints
 from vmt.train.log import LOG, read_log
 from vmt.train.loop import interruptible

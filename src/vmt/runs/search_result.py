@@ -18,7 +18,7 @@ from vmt.errors import InputError, counted, few, parsing
 from vmt.evaluate.probe import make_probe
 from vmt.model import Model, load
 from vmt.nets.backbone import Backbone
-from vmt.progress import to_stderr
+from vmt.progress import silent, to_stderr
 from vmt.runs.auto import PROBE_SAMPLES, replace_about
 from vmt.runs.folder import MODEL, SUMMARY, read_record
 from vmt.runs.record import read_summary
@@ -37,7 +37,6 @@ from vmt.runs.search import (
     reference_of,
 )
 from vmt.runs.space import default_space, read_space
-from vmt.runs.spec import silent
 from vmt.train.checkpoint import CHECKPOINTS
 from vmt.validators.choice import Choice, choose
 

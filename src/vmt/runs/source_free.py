@@ -21,6 +21,7 @@ from vmt.evaluate.accuracy import logits_of
 from vmt.model import Model, load
 from vmt.nets.factory import NetSpec
 from vmt.nets.networks import Staged
+from vmt.progress import Notify
 from vmt.runs.recipes import (
     REFINE,
     Recipe,
@@ -42,7 +43,7 @@ def starting_model(data: DataSpec, network: str | None, device: str = "auto") ->
 
 def target_task(
     data: DataSpec,
-    notify: Callable[[str], None],
+    notify: Notify,
     cache: bool,
     network: str | None,
     memory: str = "auto",

@@ -1,12 +1,13 @@
 """Where the samples of a run come from, and loading them."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.data.picture_sets import PICTURE_TASKS
 from vmt.errors import InputError, few
+from vmt.progress import Notify, silent
 
 if TYPE_CHECKING:
     from vmt.data.files.own import ReadOptions
@@ -148,13 +149,9 @@ PLACES = ("data", "source", "target", "target_test", "from_model")
 """The fields of a DataSpec that are paths."""
 
 
-def silent(note: str) -> None:
-    """Print nothing."""
-
-
 def load_data(
     data: DataSpec,
-    notify: Callable[[str], None] = silent,
+    notify: Notify = silent,
     cache: bool = True,
     backbone: "Backbone | None" = None,
     memory: str = "auto",

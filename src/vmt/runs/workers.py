@@ -13,12 +13,10 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, cast
 
 from vmt.errors import InputError, message_of_gpu_error
+from vmt.progress import Notify
 from vmt.train.loop import handled
 
-Notify = Callable[[str], None]
-"""Prints a line for the user."""
-
-# How often each worker is replaced in a row without anything done: work that always fails must not go on for ever.
+# How often each worker is replaced in a row without anything done: work that always fails must end.
 MOST_FAILURES = 3
 
 
