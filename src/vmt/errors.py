@@ -62,6 +62,15 @@ def parsing(path: Path | str, kind: str, remedy: str) -> Iterator[None]:
         raise InputError(f"{shown(path)} is truncated, damaged or not {kind} ({_reason(error)}): {remedy}.") from error
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type if the message is empty.
+
+    >>> first_line(ValueError("out of range\\nlong advice")), first_line(KeyboardInterrupt())
+    ('out of range', 'KeyboardInterrupt')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def _reason(error: Exception) -> str:
     """The type and the message of an error, in one short line without control characters."""
     text = "".join(letter if letter.isprintable() else " " for letter in str(error))
@@ -81,12 +90,11 @@ def message_of_gpu_error(error: RuntimeError) -> str | None:
     """
     import torch
 
-    lines = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, torch.OutOfMemoryError):
-        what = f"the GPU is out of memory ({lines[0].split('. ')[0].rstrip('.')})"
+        what = f"the GPU is out of memory ({first_line(error).split('. ')[0].rstrip('.')})"
         remedy = "use a smaller batch size or network, end other programs that use it, or choose another device"
     elif isinstance(error, torch.AcceleratorError):
-        what, remedy = f"the GPU has failed ({lines[0]})", "the same command may work in a new process"
+        what, remedy = f"the GPU has failed ({first_line(error)})", "the same command may work in a new process"
     else:
         return None
     return f"{what}: {'; '.join([remedy, *getattr(error, '__notes__', [])])}."

@@ -36,7 +36,7 @@ from vmt.data.domains import domain, reorder_columns
 from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX, PT2
 from vmt.data.preprocess import BYTES, Preprocess, check_range
 from vmt.disk import check_parent_folder, write_atomically
-from vmt.errors import InputError, parsing
+from vmt.errors import InputError, first_line, parsing
 from vmt.evaluate.accuracy import BATCH
 from vmt.model import Model, load, read_description
 from vmt.nets.backbone import VECTORS
@@ -174,7 +174,7 @@ def traced(module: nn.Module, samples: Tensor, any_size: bool) -> torch.export.E
         except Exception as error:  # a user-defined network may raise anything in the tracer
             failures.append(error)
     raise InputError(
-        f"the network cannot be exported ({first_line(failures[0])}): avoid branches that depend on values, and sizes "
+        f"the network cannot be exported ({cause_of(failures[0])}): avoid branches that depend on values, and sizes "
         "that depend on the number of samples."
     ) from failures[0]
 
@@ -205,7 +205,7 @@ def as_onnx(program: torch.export.ExportedProgram, header: dict[str, str]) -> by
         with quiet():
             made = torch.onnx.export(program, dynamo=True, verbose=False, input_names=[INPUT], output_names=[OUTPUT])
     except Exception as error:
-        raise InputError(f"the network cannot be written as ONNX ({first_line(error)}): try the format pt2.") from error
+        raise InputError(f"the network cannot be written as ONNX ({cause_of(error)}): try the format pt2.") from error
     assert made is not None
     proto: Any = made.model_proto
     name_free_axes(proto.graph)
@@ -327,11 +327,11 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def first_line(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """The message of the original error, to which the ONNX exporter adds a page of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
+    return first_line(error).rstrip(".:")
 
 
 class Exported:

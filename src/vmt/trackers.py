@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from vmt.disk import write_atomically
-from vmt.errors import InputError, parsing
+from vmt.errors import InputError, first_line, parsing
 from vmt.model import Model
 from vmt.runs.callbacks import Callback
 from vmt.runs.folder import CURVES, MODEL, RUN, SUMMARY, TRACKED
@@ -68,8 +68,9 @@ class MLflow(Callback):
         except InputError:
             raise
         except Exception as error:  # that of a server may be any
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-            raise InputError(f"MLflow at {self.uri} cannot be used ({reason}): check the address.") from error
+            raise InputError(
+                f"MLflow at {self.uri} cannot be used ({first_line(error)[:200]}): check the address."
+            ) from error
         if folder is not None:
             write_atomically(folder / TRACKED, json.dumps({"uri": self.uri, "run": self.run}).encode())
 

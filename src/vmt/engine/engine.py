@@ -16,7 +16,7 @@ from torch import Tensor
 from vmt.cache import cache_folder
 from vmt.engine import ENGINES
 from vmt.engine.capture import captured
-from vmt.errors import InputError
+from vmt.errors import InputError, first_line
 from vmt.methods.nouns import Phase, Update
 from vmt.progress import Notify, silent
 from vmt.step.draws import seed_layers
@@ -279,8 +279,7 @@ def or_eager(prepare: Prepare, what: str, say: Notify) -> Prepare:
         try:
             return prepare(phase, state, context)
         except Exception as error:  # compilers may raise any exception
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            why = f"The step runs as it is written, because it could not be {what}: {lines[0][:200]}"
+            why = f"The step runs as it is written, because it could not be {what}: {first_line(error)[:200]}"
             say(why)
             return eager(why)(phase, state, context)
 

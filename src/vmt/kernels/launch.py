@@ -11,6 +11,8 @@ from importlib.util import find_spec
 
 import torch
 
+from vmt.errors import first_line
+
 FIRST_WITH_EARLY_LAUNCHES = (9, 0)
 # Kernels count values in 32 bits, and a grid has at most this many programs in its second and third dimension.
 MOST_VALUES = 2**31 - 1
@@ -44,9 +46,9 @@ def kernels_run(device: str) -> bool:
     try:
         random_bits[(1,)](zero, out, zero, BLOCK, FROZEN=False, BLOCK=BLOCK, **early(torch.device(device)))
     except Exception as error:  # compilers may raise any exception
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         warnings.warn(
-            f"Triton cannot run kernels on {device}, so PyTorch's slower kernels are used: {reason}", stacklevel=2
+            f"Triton cannot run kernels on {device}, so PyTorch's slower kernels are used: {first_line(error)[:200]}",
+            stacklevel=2,
         )
         return False
     return True

@@ -24,7 +24,7 @@ from vmt.model import Model, load
 from vmt.progress import Notify, Progress, silent, to_stderr
 from vmt.ranks.launch import check_alone
 from vmt.runs.folder import MODEL, RUN, SUMMARY
-from vmt.runs.ray_tasks import where_to_run
+from vmt.runs.ray_tasks import own_fault, where_to_run
 from vmt.train.loop import interruptible
 
 ASKED = "asked.json"
@@ -241,8 +241,7 @@ class AdaptQueue(Queue[AdaptJob]):
         except Exception as error:  # of a function of the user's, for example: the other runs do not suffer from it
             if isinstance(error, RuntimeError) and message_of_gpu_error(error) is not None:
                 raise
-            lines = str(error).strip().splitlines()
-            raise InputError(f"{job.run}: {type(error).__name__}: {lines[-1] if lines else 'no message'}") from error
+            raise InputError(own_fault(error, job.run)) from error
         remove_old_checkpoints(run.folder, finished=True)
         return True
 

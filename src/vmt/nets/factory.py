@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vmt.errors import InputError, perhaps
+from vmt.errors import InputError, first_line, perhaps
 from vmt.nets import networks, published
 from vmt.nets.adapter import from_module, last_dense
 from vmt.nets.composed import composed
@@ -354,5 +354,4 @@ def head_of(module: nn.Module, name: str, shape: tuple[int, ...]) -> str:
 def reason(error: Exception) -> str:
     """The message of an error in a user's code, and where it was raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return f"{text} ({type(error).__name__} in {Path(last.filename).name}, line {last.lineno})"
+    return f"{first_line(error).rstrip('.')} ({type(error).__name__} in {Path(last.filename).name}, line {last.lineno})"

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import vmt
-from vmt.errors import InputError, counted, message_of_gpu_error
+from vmt.errors import InputError, counted, first_line, message_of_gpu_error
 from vmt.progress import Notify
 from vmt.ranks.launch import check_alone
 from vmt.runs.board import Board, Event, ProgressTable
@@ -151,8 +151,7 @@ def join(ray: ModuleType, address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # of several kinds
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise InputError(f"{wanted} ({reason}): {remedy}.") from error
+        raise InputError(f"{wanted} ({first_line(error)[:200]}): {remedy}.") from error
 
 
 def room(ray: ModuleType) -> str:

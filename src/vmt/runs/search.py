@@ -35,7 +35,7 @@ from torch import nn
 
 from vmt.data.task import Task
 from vmt.disk import explain_write_errors, waiting_lock
-from vmt.errors import Diverged, InputError, counted, parsing
+from vmt.errors import Diverged, InputError, counted, first_line, parsing
 from vmt.methods.settings import AUTO
 from vmt.nets.factory import OWN_MODULE, factory_name, network_of
 from vmt.progress import Notify, Progress, silent
@@ -263,10 +263,9 @@ def storage_errors(search: SearchSpec) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # drivers have their own exceptions
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise InputError(
-            f"the storage {without_password(storage)} cannot be used ({reason}): check the address, for example "
-            "sqlite:///study.db, and that its driver is installed."
+            f"the storage {without_password(storage)} cannot be used ({first_line(error)[:200]}): check the address, "
+            "for example sqlite:///study.db, and that its driver is installed."
         ) from error
 
 
