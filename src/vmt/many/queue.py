@@ -105,6 +105,7 @@ def run_queue(
     wanted = len(queue.left())
     problems: dict[str, str] = {}
     busy: set[str] = set()  # runs that other processes work on
+    has_run = False
     with interruptible() as interrupted:
         while True:
             left = queue.left()
@@ -115,13 +116,16 @@ def run_queue(
             if interrupted() or (seconds is not None and seconds <= 0):
                 notify(f"{'Stopped' if interrupted() else 'The time is up'}; {still_missing(left)}")
                 break
-            gc.collect()  # CUDA graphs and their memory are held in reference cycles, and by the last error
+            if has_run:
+                gc.collect()  # CUDA graphs and their memory are held in reference cycles, and by the last error
+                has_run = False
             try:
                 queue.prepare(job)
                 with queue.storage.opened(job.run, notify) as run:
                     if queue.is_done(job):
                         continue  # another process has finished it in the meantime
                     notify(str(job) if queue.is_part else f"[{wanted - len(left) + 1}/{wanted}] {job}")
+                    has_run = True
                     ended = queue.do(job, run, seconds, notify, new_progress)
             except InUse:
                 busy.add(job.run)
