@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sklearn.manifold import TSNE
 from torch.distributed.run import get_args_parser as launcher
 
 from tests.docs.documented import PROGRAMS, ROOT, Command, all_commands, mentions, prepare, small_task
@@ -149,8 +150,8 @@ RULES = (
     Rule(r"vmt data build syn", SYN),
     Rule(r"vmt paper run .*--on ray", instead=has_these_flags, why="tests/many/test_ray.py runs a queue on a cluster"),
     Rule(r"vmt paper run .*--budget 60", "--budget 0.0005 --evaluate-every 1"),
-    # The others stop before their first run; tests/paper/test_tables.py tests what they would run.
-    Rule(r"vmt paper run", "--budget 0 --data DATA"),
+    # The others stop before their first run; tests/paper tests what they would run, and in how many processes.
+    Rule(r"vmt paper run", "--budget 0 --data DATA --at-once 1"),
     Rule(r"vmt paper figure gradient-norms", "--samples 3 --seeds 0"),
     Rule(r"vmt paper figure", "--samples 3"),
     Rule(r"vmt paper (list|show|pages)"),
@@ -210,6 +211,9 @@ def folder(prepared: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None) -
         monkeypatch.setattr(data_command, "download_sets", here)
         monkeypatch.setattr("vmt.data.tasks.load_task", small_task)
         monkeypatch.setattr("vmt.engine.bench.BLOCKS_ON_CPU", 2)
+        monkeypatch.setattr("vmt.engine.bench.WIDTHS", dict.fromkeys(("small", "large"), (8, 8, 8)))
+        monkeypatch.setattr("vmt.runs.recipes.LONGEST", 20)  # for scripts without a flag for iterations
+        monkeypatch.setattr("sklearn.manifold.TSNE", lambda **how: TSNE(**{**how, "max_iter": 250}))  # the least
         yield prepared
 
 
