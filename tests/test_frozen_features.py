@@ -14,10 +14,13 @@ from torch import Tensor, nn
 import vmt
 from tests.own_pictures import CLASSES, class_folders, picture
 from tests.user_modules import Frozen, frozen
+from vmt.api import task_of
 from vmt.cli.main import main
 from vmt.data.framing import PictureFormat
 from vmt.errors import InputError
 from vmt.nets.backbone import format_of, make_backbone
+from vmt.runs.run import make_run, with_shares
+from vmt.train.config import Config
 
 NAME = "tests.user_modules:frozen"
 ROOT = Path(__file__).parent.parent
@@ -160,6 +163,24 @@ def test_features_of_arrays_from_python() -> None:
     assert model.evaluate(x, y).accuracy > 0.5
     with pytest.raises(InputError, match="vectors"):
         vmt.adapt((x.reshape(36, -1), y), x.reshape(36, -1), features=frozen, progress=False)
+
+
+def test_features_are_standardised_by_domain_and_trained_on_with_equal_class_shares(folder: Path) -> None:
+    x, y = np.stack([picture(number, 1) for number in range(60)]), np.arange(60) % 2
+    x, y = x[(y == 0) | (np.arange(60) < 20)], y[(y == 0) | (np.arange(60) < 20)]  # 30 and 10 samples
+    task = task_of((x, y), 3 * x[:20] // 4, None, None, None, backbone=make_backbone(frozen))
+    for part in (task.source, task.target):
+        np.testing.assert_allclose(task.preprocess(part.x).mean(0), 0, atol=1e-4)
+    config = Config(device="cpu")
+    made = {"dirt_t": False, "iterations": 2, "target_labels": None, "net": None, "net_options": None}
+    run = make_run(task, "vmt", asked={}, config=config, **made)
+    assert run.recipe.net_options["logit_norm"] is False
+    drawn, shares = with_shares(run)
+    assert shares is None
+    assert drawn.source.y is not None
+    assert len(set(drawn.source.y.bincount().tolist())) == 1
+    asked = make_run(task, "vmt", asked={}, config=config, match_shares=False, **made)
+    assert with_shares(asked)[0] is task
 
 
 def test_auto_chooses_among_runs_on_features(folder: Path, tmp_path: Path) -> None:

@@ -417,7 +417,7 @@ def task_of(
         classes=classes,
         format=format,
         impute=impute,
-        standardise_per_domain=standardise_per_domain,
+        standardise_per_domain=standardise_per_domain or backbone is not None,
     )
     return dataclasses.replace(task, backbone=backbone)
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 import vmt
 from vmt.data import Domain
 from vmt.data.task import Task, make_task
-from vmt.evaluate.matching import drawn_in_shares, estimated_shares
+from vmt.evaluate.matching import drawn_in_equal_shares, drawn_in_shares, estimated_shares
 from vmt.runs.folder import SUMMARY
 
 DIGITS = load_digits()
@@ -128,3 +128,13 @@ def test_a_matched_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     np.testing.assert_array_equal(resumed.predict_proba(xt), whole.predict_proba(xt))
     with pytest.raises(vmt.InputError, match="match_shares"):
         vmt.adapt((xs, ys), target, out=tmp_path / "run", resume=True, match_shares=False, **settings)
+
+
+def test_every_class_of_a_balanced_source_has_as_many_samples_up_to_twice_the_mean() -> None:
+    y = torch.tensor([0] * 30 + [1] * 6 + [3] * 4)
+    drawn = drawn_in_equal_shares(Domain(torch.arange(40.0)[:, None], y, "source"))
+    assert drawn.y is not None
+    assert drawn.y.bincount().tolist() == [27, 27, 0, 27]  # the mean of the three classes that exist is 13.3
+    for k in (1, 3):
+        rows = drawn.x[drawn.y == k].flatten().long()
+        assert set(rows.tolist()) == set(torch.nonzero(y == k).flatten().tolist()), "no sample may be left out"

@@ -82,6 +82,19 @@ def drawn_in_shares(source: Domain, shares: tuple[float, ...]) -> Domain:
     return source.subset(torch.cat(rows).sort().values)
 
 
+def drawn_in_equal_shares(source: Domain) -> Domain:
+    """A labelled domain in which every class has as many samples as the largest one, at most twice the mean.
+
+    Samples of the others are repeated. The draw is always the same, as in :func:`drawn_in_shares`.
+    """
+    assert source.y is not None
+    counts = source.y.cpu().bincount()
+    present = counts > 0
+    most = min(int(counts.max()), math.ceil(2 * len(source) / int(present.sum())))
+    shares = present * (most / len(source))
+    return drawn_in_shares(source, tuple(shares.double().tolist()))
+
+
 def _standardised(x: Array, weights: Array | None = None) -> Array:
     mean = np.average(x, axis=0, weights=weights)
     spread = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weights))

@@ -25,7 +25,7 @@ from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.kernel import adapted_kernel
 from vmt.evaluate.matching import estimated_shares
-from vmt.evaluate.probe import make_probe
+from vmt.evaluate.probe import make_probe, source_shares
 from vmt.methods.settings import AUTO
 from vmt.model import Model, load
 from vmt.nets.backbone import Backbone
@@ -55,12 +55,15 @@ from vmt.train.checkpoint import CHECKPOINTS
 from vmt.train.config import Config
 from vmt.train.loop import interruptible, target_to_evaluate
 from vmt.validators.choice import REFERENCE, Choice, choose, neighbourhoods
+from vmt.validators.class_shares import ClassShares
 from vmt.validators.clusters import neighbour_agreement
 from vmt.validators.predictions import collapse_alarm
 
 # The candidates and what an iteration of each costs, in iterations of source only (measured on vectors and on 16×16
 # images on a CPU).
 PORTFOLIO = {"source_only": 1.0, "mcc": 2.0, "vmt_mcc": 7.0}
+# VMT errs on other pictures than VMT + MCC if both read the features of a frozen network.
+ON_FEATURES = {"source_only": 1.0, "mcc": 2.0, "vmt": 6.0, "vmt_mcc": 7.0}
 # Candidates that are not trained are the kernel classifier and the average of the candidates that adapt.
 # Candidates are shortened to this part of their length to fit into the budget, and left out if that is not enough.
 LEAST_PART = 0.3
@@ -86,6 +89,24 @@ class Portfolio:
     """The time for all candidates together; None trains each for its usual length."""
     iterations: int | None = None
     """The length of each candidate; None takes the usual length."""
+
+    @property
+    def candidates(self) -> dict[str, float]:
+        """The methods that are trained, and what an iteration of each costs."""
+        return PORTFOLIO if self.task.backbone is None else ON_FEATURES
+
+    @property
+    def shares(self) -> ClassShares | None:
+        """The class shares of the target that count, if they are very different from those of the source.
+
+        Those of photographs, which cannot be estimated by a simple model, are taken to be equal.
+        """
+        task = self.task
+        if task.backbone is not None:
+            prior, classes = source_shares(task), len(task.classes)
+            return ClassShares(tuple(prior.tolist()), (1 / classes,) * classes, noise=0.0)
+        shares = estimated_shares(task)
+        return shares if shares is not None and shares.differ else None
 
     def run_of(self, method: str, iterations: int | None, recorded: Recipe | None = None) -> Run:
         """The run of a candidate; ``recorded`` is the recipe of the one that is resumed, if there is one."""
@@ -179,7 +200,7 @@ def carry_out_auto(
                 model.save(folder / name / MODEL)
         models |= rest
         choice = _chosen(portfolio, models)
-        left_out = [name for name in PORTFOLIO if name not in plan]
+        left_out = [name for name in portfolio.candidates if name not in plan]
         summary = _summary(portfolio, choice, summaries, left_out, time.monotonic() - began)
         chosen = models[choice.chosen]
         chosen = replace_about(chosen, {**chosen.about, "choice": summary["choice"]["text"]})
@@ -227,7 +248,7 @@ def within_budget(portfolio: Portfolio) -> dict[str, int | None]:
     A few iterations of source only are timed. If the usual lengths take too long, all candidates are shortened alike;
     if too little would be left of them, the most expensive one is left out.
     """
-    names = dict(PORTFOLIO)
+    names = dict(portfolio.candidates)
     if portfolio.minutes is None:
         return dict.fromkeys(names, portfolio.iterations)
     usual = portfolio.run_of("source_only", portfolio.iterations).method.iterations
@@ -261,8 +282,7 @@ def _not_trained(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str
     task = portfolio.task
     if any(model.spec.name not in AVERAGED for model in trained.values()):
         return {}
-    shares = estimated_shares(task)
-    kernel = _model_like(trained[REFERENCE], adapted_kernel(task, shares if shares and shares.differ else None))
+    kernel = _model_like(trained[REFERENCE], adapted_kernel(task, portfolio.shares))
     adapted = _averaged(portfolio, {**trained, KERNEL: kernel})
     if len(adapted) < 2:
         return {KERNEL: kernel}
@@ -318,11 +338,10 @@ def _chosen(portfolio: Portfolio, models: Mapping[str, Model]) -> Choice:
     task = portfolio.task
     probe = make_probe(task, PROBE_SAMPLES)
     assert probe is not None
-    shares = estimated_shares(task)
     return choose(
         {name: probe.evidence(model.network, None) for name, model in models.items()},
         probe.prior,
-        unequal=shares is not None and shares.differ,
+        unequal=task.backbone is None and portfolio.shares is not None,
         preferred=AVERAGE,
     )
 
@@ -348,7 +367,7 @@ def _summary(
     }
     chosen = dict(summaries.get(choice.chosen, {}))
     # An average was not trained: what is known about the data is what its last candidate says.
-    trained = [name for name in PORTFOLIO if name in summaries]
+    trained = [name for name in portfolio.candidates if name in summaries]
     chosen = {**summaries[trained[-1]], **chosen}
     return {
         **chosen,

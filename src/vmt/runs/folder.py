@@ -202,7 +202,7 @@ def check_same_settings(spec: RunSpec, asked: Mapping[str, Any]) -> None:
 
 
 def identity_of(
-    data_fingerprint: str, method: Method, net: NetSpec, config: Config, match_shares: bool = False
+    data_fingerprint: str, method: Method, net: NetSpec, config: Config, recipe: Recipe | None = None
 ) -> dict[str, Any]:
     """Everything that decides what a run computes, as far as it can be written down."""
     updates = {f"{phase.name}/{update.name}": update for phase in method.phases for update in phase.updates}
@@ -223,7 +223,8 @@ def identity_of(
         "batch_size": config.batch_size,
         "precision": config.precision,
         "keep_best": config.keep_best or None,
-        "match_shares": match_shares,
+        "match_shares": recipe is not None and recipe.match_shares,
+        **({"balance_classes": True} if recipe is not None and recipe.balance_classes else {}),
     }
 
 

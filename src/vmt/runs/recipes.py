@@ -48,6 +48,8 @@ class Recipe:
     """Weight of the cross-entropy on known target labels; None leaves those labels unseen."""
     match_shares: bool = False
     """Whether the source is drawn in the class shares of the target, if these seem to be very different."""
+    balance_classes: bool = False
+    """Whether the source is drawn in equal shares of the classes."""
 
     def build(self) -> Method:
         """The method as a value."""
@@ -300,7 +302,21 @@ def own_recipe(
     chosen = defaults_for(task.sample_shape, max(len(task.source), len(task.target)), device)
     chosen = chosen if iterations is None else replace(chosen, iterations=whole(iterations, "iterations"))
     recipe = chosen.recipe(method, dirt_t)
+    if task.backbone is not None:
+        return on_features(recipe)
     return fine_tuned(recipe, iterations) if pretrained and len(task.sample_shape) == 3 else recipe
+
+
+def on_features(recipe: Recipe) -> Recipe:
+    """A recipe for vectors, with what suits the features of a frozen network (docs/photographs.md).
+
+    Photographs and drawings differ so much that the class shares of the target cannot be estimated by a simple model,
+    and equal shares are nearer to it than those of the source. Batch norm on the logits would press the target towards
+    the shares of a batch. All of this was chosen on pictures made for that purpose.
+    """
+    aligned = recipe.method not in UNALIGNED
+    options = {**recipe.net_options, **({"logit_norm": False} if aligned else {})}
+    return replace(recipe, net_options=options, match_shares=False, balance_classes=True)
 
 
 def fine_tuned(recipe: Recipe, iterations: int | None) -> Recipe:
@@ -342,7 +358,7 @@ def recipe_for(
         threads = 1 if recipe.net.startswith("tiny") or task.backbone is not None else 0
         recipe = replace(recipe, config=Config(evaluate_every=every, checkpoint_every=every, threads=threads))
     if match_shares is not None:
-        recipe = replace(recipe, match_shares=match_shares)
+        recipe = replace(recipe, match_shares=match_shares, balance_classes=False)
     if net is not None:
         kept = {name: value for name, value in recipe.net_options.items() if name == INSTANCE_NORM}
         # Only the network that the recipe had is known to have this tap.

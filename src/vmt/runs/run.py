@@ -20,7 +20,7 @@ from vmt.disk import write_atomically
 from vmt.errors import InputError, message_of_gpu_error
 from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.adabn import adabn
-from vmt.evaluate.matching import drawn_in_shares, estimated_shares
+from vmt.evaluate.matching import drawn_in_equal_shares, drawn_in_shares, estimated_shares
 from vmt.evaluate.probe import class_shares_of, make_probe, subsample
 from vmt.figures import draw_curves
 from vmt.methods.nouns import Method
@@ -143,7 +143,7 @@ def make_run(
             method.name + AS_A_VALUE, net=recipe.net, net_options=recipe.net_options, target_labels=target_labels
         )
     if match_shares is not None:
-        recipe = replace(recipe, match_shares=match_shares)
+        recipe = replace(recipe, match_shares=match_shares, balance_classes=False)
     if net is None:
         net_options = {**recipe.net_options, **(net_options or {})}
     spec, build = network_of(net or recipe.net, task.sample_shape, len(task.classes), net_options)
@@ -225,7 +225,7 @@ def _carry_out(
     # A signal that arrives while the results are written takes effect afterwards.
     with interruptible(), nullcontext() if folder is None else folder_lock(folder), followed_by(callbacks):
         started = folder is not None and _start_or_resume(run, folder, resume)
-        task, shares = with_target_shares(run, progress) if run.recipe.match_shares else (run.task, None)
+        task, shares = with_shares(run, progress)
         try:
             for each in callbacks:
                 each.on_start(RunSpec(run.data, run.recipe, run.result_is_best).to_dict(), folder)
@@ -327,7 +327,7 @@ def _summary(run: Run, outcome: Outcome, shares: ClassShares | None, folder: Pat
 def _start_or_resume(run: Run, folder: Path, resume: bool) -> bool:
     """Record a new run in its folder, or check that the run there is the same one. Return whether the run is new."""
     fingerprint = data_fingerprint(run.task)
-    identity = run_folder.identity_of(fingerprint, run.method, run.net, run.config, run.recipe.match_shares)
+    identity = run_folder.identity_of(fingerprint, run.method, run.net, run.config, run.recipe)
     record = {
         **RunSpec(run.data, run.recipe, run.result_is_best).to_dict(),
         "fingerprint": fingerprint,
@@ -372,11 +372,16 @@ def renormalised(run: Run, network: Staged) -> dict[str, Any] | None:
     return {"target_accuracy": target.accuracy, "validators": scores["validators"], "alarm": scores["alarm"]}
 
 
-def with_target_shares(run: Run, progress: Progress | None = None) -> tuple[Task, ClassShares | None]:
-    """The task with its source drawn in the estimated class shares of the target, and these shares.
+def with_shares(run: Run, progress: Progress | None = None) -> tuple[Task, ClassShares | None]:
+    """The task with its source drawn in the class shares that the recipe asks for: equal ones or those of the target.
 
-    If they are not very different from those of the source, the task stays as it is, and the shares are None.
+    Those of the target are estimated, and are returned as well. If they are not very different from those of the
+    source, the task stays as it is, and the shares are None.
     """
+    if run.recipe.balance_classes:
+        return replace(run.task, source=drawn_in_equal_shares(run.task.source)), None
+    if not run.recipe.match_shares:
+        return run.task, None
     shares = estimated_shares(run.task)
     if shares is None or not shares.differ:
         return run.task, None

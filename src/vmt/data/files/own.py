@@ -200,7 +200,8 @@ def own_task(
 
     Labels of the target are not trained on, except by a method that is made for that. Without a test set, they measure
     the accuracy. With `use_target_labels`, they may be trained on, and do not measure the accuracy. `impute` and
-    `standardise_per_domain` are those of :func:`vmt.data.make_task`.
+    `standardise_per_domain` are those of :func:`vmt.data.make_task`. Features of pictures are standardised in each
+    domain by itself.
     """
     how = replace(how or ReadOptions(), missing=impute is not None)
     paths = [Path(path) for path in (source, target, target_test) if path is not None]
@@ -241,7 +242,7 @@ def own_task(
         size=None if how.extractor else how.image_size,
         format=how.format,
         impute=impute,
-        standardise_per_domain=standardise_per_domain,
+        standardise_per_domain=standardise_per_domain or how.extractor is not None,
     )
     return replace(task, backbone=how.extractor), notes
 
