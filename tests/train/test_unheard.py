@@ -66,8 +66,6 @@ def test_a_queue_continues_when_its_messages_cannot_be_written(tmp_path: Path) -
     """Its workers inherit the stream."""
     script = """
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from tests.paper_cells import OVERRIDES, cell
 from vmt.cli.paper import to_stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Callable
 from contextlib import closing, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from vmt.data.tasks import NAMES_OF_TASKS
 from vmt.errors import InputError
 from vmt.methods.settings import AUTO, DEFAULT_METHOD, METHODS, DirtTSettings, Settings
 from vmt.nets.registry import NETS, NetSettings
-from vmt.progress import STDOUT, Progress
+from vmt.progress import STDOUT, Notify, Progress
 from vmt.ranks.launch import check_alone, launched
 from vmt.runs.spec import DataSpec, check_features, load_data
 from vmt.train.config import Config
@@ -335,7 +334,7 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     return spec, task, folder
 
 
-def notes(method: str | None) -> Callable[[str], None]:
+def notes(method: str | None) -> Notify:
     """Print notes on how data were read, without claiming that a method ignores target labels that it trains on."""
     from vmt.data.files.own import EVALUATION_ONLY
 

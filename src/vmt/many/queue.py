@@ -14,8 +14,7 @@ from torch import OutOfMemoryError
 
 from vmt.errors import InputError, counted, message_of_gpu_error, message_of_os_error
 from vmt.many.storage import OpenRun, Storage
-from vmt.progress import Notify as Notify
-from vmt.progress import Progress
+from vmt.progress import Notify, Progress
 from vmt.runs.folder import InUse
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.loop import interruptible

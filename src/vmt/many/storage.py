@@ -7,7 +7,7 @@ fetched before the run starts, what has changed is sent after each checkpoint, a
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +16,7 @@ from typing import Any
 
 from vmt.cache import cache_folder, mark_used, trim
 from vmt.errors import InputError
+from vmt.progress import Notify
 from vmt.runs.callbacks import Callback
 from vmt.runs.folder import RUN, SUMMARY, folder_lock
 from vmt.train.checkpoint import CHECKPOINTS, KEEP, MANIFEST, PREFIX, checkpoints
@@ -45,7 +46,7 @@ class Storage:
         return None if "://" in self.where else Path(self.where)
 
     @contextmanager
-    def opened(self, run: str, notify: Callable[[str], None]) -> Iterator[OpenRun]:
+    def opened(self, run: str, notify: Notify) -> Iterator[OpenRun]:
         """The folder of a run, locked. :class:`vmt.runs.folder.InUse` if another process works on it."""
         if self.folder is not None:
             with folder_lock(self.folder / run):
@@ -143,7 +144,7 @@ class Storage:
 class Mirror(Callback):
     """Keeps the copy of a run in its storage up to date."""
 
-    def __init__(self, storage: Storage, run: str, local: Path, notify: Callable[[str], None]) -> None:
+    def __init__(self, storage: Storage, run: str, local: Path, notify: Notify) -> None:
         self.storage, self.run, self.local, self.notify = storage, run, local, notify
         self.sent: dict[str, tuple[int, int]] = {}
         """The time of the last change and the size of each file, as it was when it was sent."""

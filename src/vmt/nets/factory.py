@@ -110,7 +110,7 @@ class NetSpec:
         try:
             network = build(self.shape, self.classes, **{**defaults, **own})
         except TypeError as error:
-            why = str(error).splitlines()[0]  # torch lists every way to call a function
+            why = first_line(error)  # torch lists every way to call a function
             raise InputError(f"the network {self.name!r} cannot be built with {dict(self.options)}: {why}.") from error
         return started(network, self.options) if self.options.keys() & SETTINGS else network
 

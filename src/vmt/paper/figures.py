@@ -24,6 +24,7 @@ from vmt.nets.networks import Staged, evaluating
 from vmt.paper.experiment import Experiment
 from vmt.paper.results import results_of, runs_at_once
 from vmt.paper.tables import M2S, VARIANTS, WARM, WITHOUT
+from vmt.progress import Notify
 from vmt.runs.folder import MODEL
 
 Array = NDArray[np.float32]
@@ -125,7 +126,7 @@ class Embedding:
 
 
 def embed_samples(
-    models: dict[str, Model], task: Task, samples: int, seed: int, notify: Callable[[str], None]
+    models: dict[str, Model], task: Task, samples: int, seed: int, notify: Notify
 ) -> dict[str, Embedding]:
     """The last hidden layer of each model, for the same samples of both test sets."""
     source, target = (subsample(domain, samples) for domain in both_test_sets(task))
@@ -160,9 +161,7 @@ def tsne(features: Array, seed: int) -> Array:
 # --- Gradient norms in between samples ---
 
 
-def norms_by_model(
-    models: dict[str, Model], task: Task, samples: int, notify: Callable[[str], None]
-) -> dict[str, dict[str, Any]]:
+def norms_by_model(models: dict[str, Model], task: Task, samples: int, notify: Notify) -> dict[str, dict[str, Any]]:
     """Mean, median and quartiles over pairs of the target test set for every λ, by model."""
     target = subsample(both_test_sets(task)[1], samples)
     norms = {}

@@ -8,11 +8,11 @@ from typing import Any
 
 from vmt.data.task import Task
 from vmt.errors import InputError, parsing
-from vmt.many.queue import Notify, Queue, explanation, remove_old_checkpoints
+from vmt.many.queue import Queue, explanation, remove_old_checkpoints
 from vmt.many.storage import OpenRun, Storage
 from vmt.paper.experiment import Job
 from vmt.paper.results import is_done, write_result
-from vmt.progress import Progress
+from vmt.progress import Notify, Progress
 from vmt.runs.folder import RUN, SUMMARY, RunSpec, read_run
 from vmt.runs.run import Run, carry_out
 from vmt.runs.spec import DataSpec, load_data

@@ -236,7 +236,7 @@ class Cluster:
         try:
             stored = ray.put(tuple(shared))
         except TypeError as error:
-            raise InputError(f"the runs cannot be sent to other processes ({str(error).splitlines()[0]}).") from error
+            raise InputError(f"the runs cannot be sent to other processes ({first_line(error)}).") from error
         waiting, running = deque(calls), dict[Any, str]()
         results, problems, failures = dict[str, Any](), dict[str, str](), Counter[str]()
         is_stopping = False
