@@ -7,12 +7,13 @@ The first command computes the features of all pictures as ``vmt train --feature
 cache. The file has the features ``DOMAIN_x``, in 16 bits, and the labels ``DOMAIN_y`` of all four domains. Every
 contender is trained on every pair with every seed, on one CPU thread, and a line is appended to results/pacs.jsonl as
 each ends. What is there is not done again, unless the code has changed (--any-version keeps it). --table writes
-docs/pacs.md.
+docs/pacs.md, with the results of pacs_finetune.py if there are any. ``auto`` trains source_only, mcc, vmt and vmt_mcc
+with the same seed and settings as they have alone, so its record has their results, too.
 
 The source is all of its domain with labels, the target all of its domain without. The accuracy is that on the whole
 target, of three models: the *last*, the one *chosen* without labels by the default validator among the evaluations of
 the run, and the *oracle*, the best of these evaluations by target labels, which nobody has. Recipes are the defaults
-of the library for vectors and one for all pairs. --variant adds a contender, as in own_data.py.
+of the library for features and one for all pairs. --variant adds a contender, as in own_data.py.
 """
 
 import argparse
@@ -25,11 +26,12 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 # Before NumPy is imported: every contender has one thread, also in the worker processes, which inherit this.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
@@ -38,16 +40,19 @@ import numpy as np
 from pacs_table import page, summary
 
 from own_data import check_variant, chosen, code_version, read, records_of, variants_in
+from vmt.data.files.features import Extractor
 from vmt.disk import atomic_path, write_atomically
 from vmt.errors import InputError
 from vmt.runs.folder import commit
+from vmt.runs.ranking import history_of, ranked
+from vmt.runs.record import read_run_record
 from vmt.validators.registry import DEFAULT
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results" / "pacs.jsonl", ROOT / "docs" / "pacs.md"
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 PAIRS = [f"{source}-{target}" for source, target in permutations(DOMAINS, 2)]
-OURS = ("source_only", "dann", "cdan", "mcc", "vmt", "vmt_mcc", "auto")
+OURS = ("auto", "cdan", "dann")
 LOGISTIC = {"logistic": False, "logistic-per-domain": True}
 
 
@@ -120,7 +125,9 @@ def adapted(
     from vmt.api import task_of
 
     # The labels of the target only measure: the task has them as those of its test set, which nobody trains on.
-    return measured(task_of(source, target[0], target, None, None), seed, {"device": "cpu", **settings})
+    task = task_of(source, target[0], target, None, None, standardise_per_domain=True)
+    # As if a frozen network had computed the features just now.
+    return measured(replace(task, backbone=cast(Extractor, "of the file")), seed, {"device": "cpu", **settings})
 
 
 def measured(task: Any, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -138,11 +145,13 @@ def measured(task: Any, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     if method == "auto":
         config["keep_best"] = ""  # the candidates' last models are compared
         portfolio = Portfolio(task, DataSpec(), Config(**config), net, options, None, iterations)
-        found = carry_out_auto(portfolio, show=False)
+        with TemporaryDirectory() as folder:
+            found = carry_out_auto(portfolio, Path(folder) / "auto", show=False)
+            runs = {name: recorded(Path(folder) / "auto" / name) for name in portfolio.candidates}
         candidates = {name: each["target_accuracy"] for name, each in found.summary["choice"]["candidates"].items()}
         accuracy = candidates[found.choice.chosen]
         best = max(candidates.values())
-        what = {"picked": found.choice.chosen, "candidates": candidates, "warnings": found.summary["warnings"]}
+        what = {"picked": found.choice.chosen, "candidates": candidates, "runs": runs}
         return {"last": accuracy, "chosen": accuracy, "oracle": best, **what}
     run = make_run(
         task,
@@ -173,6 +182,27 @@ def measured(task: Any, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def recorded(folder: Path) -> dict[str, Any]:
+    """The same of a run that a folder has, which was carried out without looking for the best model."""
+    run = read_run_record(folder)
+    evaluations, summary = history_of(run).evaluations, run.summary or {}
+    accuracies = {each.step: each.accuracy for each in evaluations}
+    step = ranked(evaluations, DEFAULT)[0].step
+    last = run.evaluations[-1]
+    return {
+        "last": accuracies[last["step"]],
+        "chosen": accuracies[step],
+        "oracle": max(value for value in accuracies.values() if value is not None),
+        "by": DEFAULT,
+        "chosen_step": step,
+        "collapsed": summary.get("collapsed"),
+        "alarm": last.get("alarm"),
+        "validators": last.get("validators"),
+        "warnings": summary.get("warnings"),
+        "seconds": summary.get("seconds"),
+    }
+
+
 def logistic(
     source: tuple[np.ndarray, np.ndarray], target: tuple[np.ndarray, np.ndarray], per_domain: bool
 ) -> dict[str, Any]:
@@ -189,19 +219,24 @@ def logistic(
 
 def write_features(data: Path, backbone: str, file: Path) -> None:
     """Compute the features of all pictures of PACS below a data folder, and write them with their labels."""
-    from vmt.data.files.own import read_own
     from vmt.data.picture_sets import PICTURE_SETS
+
+    published = PICTURE_SETS["pacs"]
+    folders = {known.folder: published.folder(data, name) for name, known in published.domains.items()}
+    write_domains(folders, published.classes, backbone, file)
+
+
+def write_domains(folders: Mapping[str, Path], classes: Sequence[str], backbone: str, file: Path) -> None:
+    """Compute the features of the pictures of some domains, and write them with their labels."""
+    from vmt.data.files.own import read_own
     from vmt.nets.backbone import make_backbone
 
-    published, extractor = PICTURE_SETS["pacs"], make_backbone(backbone)
-    arrays: dict[str, np.ndarray] = {"classes": np.array(published.classes)}
-    for name, known in published.domains.items():
-        folder = published.folder(data, name)
-        own = read_own(folder, classes=published.classes, extractor=extractor, progress=True)
-        if len(own.domain) != known.pictures:
-            print(f"{folder} has {len(own.domain)} pictures, not {known.pictures}.", file=sys.stderr)
+    extractor = make_backbone(backbone)
+    arrays: dict[str, np.ndarray] = {"classes": np.array(classes)}
+    for name, folder in folders.items():
+        own = read_own(folder, classes=classes, extractor=extractor, progress=True)
         assert own.labels is not None
-        arrays |= {f"{known.folder}_x": own.domain.x.numpy().astype(np.float16), f"{known.folder}_y": own.labels}
+        arrays |= {f"{name}_x": own.domain.x.numpy().astype(np.float16), f"{name}_y": own.labels}
     with atomic_path(file) as temporary, temporary.open("wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
     print(f"Wrote {file}, {file.stat().st_size / 2**20:.1f} MiB.")

