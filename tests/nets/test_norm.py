@@ -1,5 +1,6 @@
 """Batch norm with several passes in one batch: each is normalised as if alone, and only some move the statistics."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -221,3 +222,16 @@ def test_float32_keeps_statistics_in_float32_under_bfloat16() -> None:
     assert norm.running_mean.dtype == norm.running_var.dtype == torch.float32
     expected = 0.01 * x.bfloat16().float().mean((0, 2, 3))
     torch.testing.assert_close(norm.running_mean, expected, rtol=1e-3, atol=1e-5)
+
+
+@WAYS
+def test_the_layer_after_a_norm_may_work_in_place(way: Callable[[], AbstractContextManager[None]]) -> None:
+    norm = BatchNorm(3)
+    x = torch.randn(8, 3, 4, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    gradients = []
+    for in_place in (False, True):
+        with way(), passes((4, 4), ()):
+            y = norm(x)
+            loss = torch.relu_(y) if in_place else torch.relu(y)
+        gradients.append(torch.autograd.grad(loss.square().sum(), [x, norm.weight]))
+    torch.testing.assert_close(gradients[0], gradients[1])

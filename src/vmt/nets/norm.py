@@ -89,10 +89,9 @@ class BatchNorm(nn.Module):
         return y
 
     def all_passes(self, x: Tensor, groups: int) -> Tensor:
-        y: Tensor
-        y, mean, var = NormaliseGroups.apply(x, self.weight, self.bias, groups, self.eps)  # type: ignore[no-untyped-call]
+        rows, mean, var = NormaliseGroups.apply(grouped(x, groups), self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
         self.saw(mean, var)
-        return y
+        return ungrouped(rows, x)
 
     def fuses(self, x: Tensor) -> bool:
         """Whether a kernel can do the norm together with what follows it, for a convolution of x."""
@@ -145,46 +144,44 @@ def move_running_statistics(seen: list[BatchStatistics], updating: tuple[int, ..
 
 
 class NormaliseGroups(torch.autograd.Function):
-    r"""Batch norm of equally large groups of samples, each with its own statistics.
+    r"""Batch norm of equally large groups of rows (groups, rows, C), each with its own statistics.
 
     With :math:`s = \gamma / \sqrt{\sigma^2 + \epsilon}` per group and channel, :math:`y = s (x - \mu) + \beta`, and the
     gradient of :math:`x` is :math:`s (g - \bar g - \hat x\, \overline{g \hat x})`, bars being means over the group.
     Statistics and sums are in float32 whatever the type of x. They are sums of :math:`x - \mu`, because sums of x
-    itself would cancel if its mean is large. Differentiable once.
+    itself would cancel if its mean is large. Differentiable once. The result is not a view, so that the layer after it
+    may change it in place.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        rows = at_least_float32(grouped(x, groups))
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        rows = at_least_float32(x)
         mean = rows.mean(1)
         from_mean = rows - mean[:, None]
         var = from_mean.square().mean(1)
         y = from_mean * (weight * (var + eps).rsqrt())[:, None] + bias
         ctx.save_for_backward(x, weight, mean, var)
-        ctx.groups, ctx.eps = groups, eps
+        ctx.eps = eps
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(mean, var)
-        return ungrouped(y.to(x.dtype), x), mean, var
+        return y.to(x.dtype), mean, var
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if gradients[0] is None:  # nothing depends on y
-            return (None,) * 5
+            return (None,) * 4
         x, weight, mean, var = ctx.saved_tensors
-        g = at_least_float32(grouped(gradients[0], ctx.groups))
+        g = at_least_float32(gradients[0])
         rate = (var + ctx.eps).rsqrt()
-        hat = (at_least_float32(grouped(x, ctx.groups)) - mean[:, None]) * rate[:, None]
+        hat = (at_least_float32(x) - mean[:, None]) * rate[:, None]
         sum_g, sum_g_hat, n = g.sum(1), (g * hat).sum(1), hat.shape[1]
         dx = (weight * rate)[:, None] * (g - (sum_g / n)[:, None] - hat * (sum_g_hat / n)[:, None])
         wanted = ctx.needs_input_grad
         return (
-            ungrouped(dx.to(x.dtype), x) if wanted[0] else None,
+            dx.to(x.dtype) if wanted[0] else None,
             sum_g_hat.sum(0) if wanted[1] else None,
             sum_g.sum(0) if wanted[2] else None,
-            None,
             None,
         )
 
