@@ -20,7 +20,7 @@ from vmt.methods.nouns import WarmUp
 from vmt.runs.recipes import defaults_for, with_settings
 
 # A high learning rate makes up for few iterations.
-FAST = VMTClassifier(iterations=60, batch_size=32, lr=1e-2, device="cpu")
+FAST = VMTClassifier(iterations=25, batch_size=32, lr=2e-2, device="cpu")
 BRIEF = VMTClassifier(iterations=5, batch_size=16, random_state=0)
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -28,7 +28,7 @@ CHECKS = (
     "methods_sample_order_invariance",
     "n_features_in",
 )
-CHOOSING = VMTClassifier(iterations=60, batch_size=32, lr=1e-2, device="cpu", keep_best="ami_source")
+CHOOSING = VMTClassifier(iterations=25, batch_size=32, lr=2e-2, device="cpu", keep_best="ami_source")
 # A rate that is far too high: the scores go up and down.
 ROUGH = VMTClassifier(method="source_only", iterations=60, batch_size=16, lr=0.1, random_state=0, keep_best="snd")
 

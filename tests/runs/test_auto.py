@@ -42,8 +42,10 @@ def chosen(files: Path) -> Path:
 
 def test_every_candidate_is_a_run_and_the_model_is_that_of_the_chosen_one(chosen: Path, files: Path) -> None:
     choice = json.loads((chosen / SUMMARY).read_text())["choice"]
-    assert {*PORTFOLIO, "kernel"} <= set(choice["ranking"]) <= {*PORTFOLIO, "kernel", "average"}
-    assert choice["chosen"] in choice["ranking"]
+    candidates = {*PORTFOLIO, "kernel", "source_kernel"}
+    assert candidates <= set(choice["ranking"]) <= {*candidates, "average"}
+    assert choice["chosen"] == choice["ranking"][0]
+    assert set(choice["candidates"]) == set(choice["ranking"])
     for name in PORTFOLIO:
         assert json.loads((chosen / name / SUMMARY).read_text())["method"] == name
     x = np.load(files / "test.npz")["x"]

@@ -1,9 +1,11 @@
-r"""A classifier of the target that needs no training: kernel ridge regression on standardised samples.
+r"""Classifiers that need no training: kernel ridge regression on the samples themselves.
 
-It reads the samples themselves, so it is strong where the domains differ in the means and spreads of single features,
-and where there are few samples. Each domain is standardised by itself; if the class shares of the target seem to be
-very different (:mod:`vmt.evaluate.matching`), the source counts with the weights that give it these shares. It then
-learns from its own certain predictions on the target (self-training), which follows clusters a little further.
+There are two. :func:`source_kernel` reads both domains in the units of the source, like any classifier that is not
+adapted. :func:`adapted_kernel` standardises each domain by itself, so it is strong where the domains differ in the
+means and spreads of single features; if the class shares of the target seem to be very different
+(:mod:`vmt.evaluate.matching`), the source counts with the weights that give it these shares. Where the classes have
+gaps between them, it then learns from its own certain predictions on the target (self-training), which follows clusters
+a little further.
 
 For a sample x with the kernels :math:`k(x)` of N samples, the logits are :math:`t\, k(x)^\top (K + \lambda W^{-1})^{-1}
 (Y - 1/C)`. The width of the kernel, λ and t are those with the smallest cross-entropy if each sample of the source is
@@ -33,6 +35,10 @@ SMALLEST_WEIGHT = 1e-3
 ROUNDS = 3
 WEIGHT_OF_SOURCE = 0.3
 """The weight of a sample of the source in self-training, where a certain one of the target has 1."""
+SURE = 0.9
+"""Self-training needs a classifier that recognises this share of the source's samples by the others.
+
+Where classes have no gaps between them, it only makes errors certain."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Setting:
     width: float
     penalty: float
     scale: float
+    right: float
+    """The share of the samples that the others predict rightly."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,30 @@ def adapted_kernel(task: Task, shares: ClassShares | None) -> Staged:
     source, target = (xs - mean) / std, (xt - own) / spread
     model = fitted(source, y, classes, weights, None)
     rows = torch.cat([source, target])
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if model.setting.right >= SURE else 0):
         certainty, predicted = model.logits(target).softmax(1).max(1)
         labels, weight = torch.cat([y, predicted]), torch.cat([WEIGHT_OF_SOURCE * weights, certainty**2])
         model = fitted(rows, labels, classes, weight, model.setting)
     return network(task, model, own, spread)
+
+
+@torch.no_grad()
+@default_torch_settings()
+def source_kernel(task: Task) -> Staged:
+    """A classifier that is fitted to the source alone, in its units."""
+    xs, xt, y = rows_of(task)
+    mean, scale = units(xs, xt)
+    model = fitted((xs - mean) / scale, y, len(task.classes), torch.ones(len(y)).double(), None)
+    return network(task, model, mean, scale)
+
+
+def units(xs: Tensor, xt: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of the source, and one scale for both domains.
+
+    A feature that never changes in the source alone would make every sample of the target infinitely far away.
+    """
+    (mean, own), (_, other) = moments(xs), moments(xt)
+    return mean, ((own.square() + other.square()) / 2).sqrt()
 
 
 def rows_of(task: Task) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,7 +153,8 @@ def best_setting(rows: Tensor, y: Tensor, classes: int, weights: Tensor) -> Sett
                 losses = torch.nn.functional.cross_entropy(scale * left_out, y, reduction="none")
                 loss = float((weights * losses).sum() / weights.sum())
                 if best is None or loss < best[0]:
-                    best = loss, Setting(width, penalty, scale)
+                    right = (weights * (left_out.argmax(1) == y)).sum() / weights.sum()
+                    best = loss, Setting(width, penalty, scale, float(right))
     assert best is not None
     return best[1]
 

@@ -1,29 +1,30 @@
 """``method="auto"``: train a few methods on one's own data and choose among them without target labels.
 
 No method is the best on all data, and a method that aligns the domains can do harm. So a small portfolio is trained,
-and :func:`vmt.validators.choose` decides between adapting and source only. The methods of the portfolio err on
-different samples, so where adapting is credible, the answer is the average of those that adapt: the trained networks,
-and a kernel classifier that is fitted in closed form (:mod:`vmt.evaluate.kernel`). The trained candidates are ordinary
-runs in subfolders of the folder, with the same seed and evaluation, so that ``vmt report`` compares them.
+two kernel classifiers are fitted in closed form (:mod:`vmt.evaluate.kernel`), and :mod:`vmt.validators.together`
+decides whether those that adapt are credible. Candidates err on different samples, so the answer is an average of them.
+The trained candidates are ordinary runs in subfolders, with the same seed and evaluation, so that ``vmt report``
+compares them.
 """
 
 import copy
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from vmt.data.task import Task
 from vmt.disk import write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
-from vmt.evaluate.kernel import adapted_kernel
+from vmt.evaluate.kernel import adapted_kernel, source_kernel
 from vmt.evaluate.matching import estimated_shares
 from vmt.evaluate.probe import make_probe, source_shares
 from vmt.methods.settings import AUTO
@@ -54,26 +55,24 @@ from vmt.runs.spec import DataSpec
 from vmt.train.checkpoint import CHECKPOINTS
 from vmt.train.config import Config
 from vmt.train.loop import interruptible, target_to_evaluate
-from vmt.validators.choice import REFERENCE, Choice, choose, neighbourhoods
+from vmt.validators.choice import REFERENCE, Choice
 from vmt.validators.class_shares import ClassShares
-from vmt.validators.clusters import neighbour_agreement
-from vmt.validators.predictions import collapse_alarm
+from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Together, answer_together
 
 # The candidates and what an iteration of each costs, in iterations of source only (measured on vectors and on 16×16
 # images on a CPU).
 PORTFOLIO = {"source_only": 1.0, "mcc": 2.0, "vmt_mcc": 7.0}
 # VMT errs on other pictures than VMT + MCC if both read the features of a frozen network.
 ON_FEATURES = {"source_only": 1.0, "mcc": 2.0, "vmt": 6.0, "vmt_mcc": 7.0}
-# Candidates that are not trained are the kernel classifier and the average of the candidates that adapt.
+# The kernel classifier that knows the source alone; the other one is called as its network is.
+SOURCE_KERNEL = "source_kernel"
+UNADAPTED = (REFERENCE, SOURCE_KERNEL)
 # Candidates are shortened to this part of their length to fit into the budget, and left out if that is not enough.
 LEAST_PART = 0.3
 # Evaluations, reading and writing take a part of the budget, too.
 USABLE = 0.85
 TIMED_ITERATIONS = 20
 PROBE_SAMPLES = 1000
-# A candidate whose classes fit the neighbourhoods of the target worse than those of the best by more than this is not
-# in the average: by the tasks for choosing of benchmarks/own_data.py.
-ABOUT_AS_WELL = 0.05
 
 
 @dataclass(frozen=True)
@@ -192,14 +191,17 @@ def carry_out_auto(
             if place is not None:
                 shutil.rmtree(place / CHECKPOINTS, ignore_errors=True)  # a finished candidate is not resumed
         began_rest = time.monotonic()
-        rest = _not_trained(portfolio, models)
+        kernels = _kernels(portfolio, models)
+        together = _together(portfolio, {**models, **kernels})
+        choice, rest = together.choice, kernels
+        if choice.chosen == AVERAGE:
+            rest = {**kernels, AVERAGE: _average(together.members, {**models, **kernels})}
         for name, model in rest.items():
             summaries[name] = _about(portfolio, name, model, time.monotonic() - began_rest)
             if folder is not None:
                 (folder / name).mkdir(exist_ok=True)
                 model.save(folder / name / MODEL)
         models |= rest
-        choice = _chosen(portfolio, models)
         left_out = [name for name in portfolio.candidates if name not in plan]
         summary = _summary(portfolio, choice, summaries, left_out, time.monotonic() - began)
         chosen = models[choice.chosen]
@@ -274,48 +276,48 @@ def _read(place: Path, portfolio: Portfolio) -> tuple[Model, dict[str, Any]]:
     return model, json.loads((place / SUMMARY).read_text())
 
 
-def _not_trained(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str, Model]:
-    """The kernel classifier and the average of the candidates that adapt, if their networks are of this package.
-
-    A candidate that may have collapsed is no part of the average.
-    """
-    task = portfolio.task
+def _kernels(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str, Model]:
+    """The kernel classifiers, if the networks are of this package."""
     if any(model.spec.name not in AVERAGED for model in trained.values()):
         return {}
-    kernel = _model_like(trained[REFERENCE], adapted_kernel(task, portfolio.shares))
-    adapted = _averaged(portfolio, {**trained, KERNEL: kernel})
-    if len(adapted) < 2:
-        return {KERNEL: kernel}
-    network = average([copy.deepcopy(model.network) for model in adapted.values()], len(task.classes))
-    options = {"members": [model.spec.to_dict() for model in adapted.values()]}
-    spec = replace(kernel.spec, name=AVERAGE, options=options)
-    mean = replace_network(kernel, network, spec, {"method": AVERAGE, "average_of": list(adapted)})
-    return {KERNEL: kernel, AVERAGE: mean}
+    like = trained[REFERENCE]
+    return {
+        SOURCE_KERNEL: _model_like(like, source_kernel(portfolio.task), SOURCE_KERNEL),
+        KERNEL: _model_like(like, adapted_kernel(portfolio.task, portfolio.shares), KERNEL),
+    }
 
 
-def _averaged(portfolio: Portfolio, models: Mapping[str, Model]) -> dict[str, Model]:
-    """The candidates that count in the average: those without an alarm that fit the target about as well as the best.
-
-    The kernel classifier compares values of pixels, which is far from the best on many pictures.
-    """
+def _together(portfolio: Portfolio, models: Mapping[str, Model]) -> Together:
+    """Who answers, by the outputs of all candidates on the same samples."""
     probe = make_probe(portfolio.task, PROBE_SAMPLES)
     assert probe is not None
-    outputs = {name: probe.outputs(model.network, probe.target) for name, model in models.items()}
-    neighbours = neighbourhoods(probe.neighbours, *outputs.pop(REFERENCE))
-    assert neighbours is not None
-    fits = {
-        name: float(neighbour_agreement(neighbours, logits))
-        for name, (logits, _) in outputs.items()
-        if collapse_alarm(logits, probe.prior) is None
-    }
-    return {name: models[name] for name, fit in fits.items() if fit >= max(fits.values()) - ABOUT_AS_WELL}
+    on_features = portfolio.task.backbone is not None
+    shares = None if on_features else portfolio.shares
+    return answer_together(
+        {name: probe.evidence(model.network, None) for name, model in models.items()},
+        [name for name in UNADAPTED if name in models],
+        probe.prior,
+        None if shares is None else torch.tensor(shares.target),
+        OF_FEATURES if on_features else OF_SAMPLES,
+        averages=all(model.spec.name in AVERAGED for model in models.values()),
+    )
 
 
-def _model_like(model: Model, network: Staged) -> Model:
+def _average(members: Sequence[str], models: Mapping[str, Model]) -> Model:
+    """The mean of the members."""
+    networks = [copy.deepcopy(models[name].network) for name in members]
+    like = models[REFERENCE]
+    options = {"members": [models[name].spec.to_dict() for name in members]}
+    spec = replace(like.spec, name=AVERAGE, options=options)
+    about = {"method": AVERAGE, "average_of": list(members)}
+    return replace_network(like, average(networks, len(like.classes)), spec, about)
+
+
+def _model_like(model: Model, network: Staged, name: str) -> Model:
     """A kernel classifier of the same samples and classes."""
     device = next(model.network.parameters()).device
     spec = replace(model.spec, name=KERNEL, options={"centres": centres_of(network)})
-    return replace_network(model, network.to(device), spec, {"method": KERNEL})
+    return replace_network(model, network.to(device), spec, {"method": name})
 
 
 def replace_network(model: Model, network: Staged, spec: NetSpec, about: dict[str, Any]) -> Model:
@@ -331,19 +333,6 @@ def _about(portfolio: Portfolio, name: str, model: Model, seconds: float) -> dic
     found = {"target_accuracy": target.accuracy, "source_accuracy": source and source.accuracy}
     model.about.update({name: value for name, value in found.items() if value is not None})
     return {"method": name, **found, "seconds": round(seconds, 1)}
-
-
-def _chosen(portfolio: Portfolio, models: Mapping[str, Model]) -> Choice:
-    """The choice among the candidates by their outputs on the same samples."""
-    task = portfolio.task
-    probe = make_probe(task, PROBE_SAMPLES)
-    assert probe is not None
-    return choose(
-        {name: probe.evidence(model.network, None) for name, model in models.items()},
-        probe.prior,
-        unequal=task.backbone is None and portfolio.shares is not None,
-        preferred=AVERAGE,
-    )
 
 
 def _summary(

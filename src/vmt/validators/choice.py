@@ -29,8 +29,7 @@ NEIGHBOURS = "neighbours"
 MANY_CHANGED = 1 / 8
 MARGIN, MARGIN_BY_SAMPLES = 0.03, 0.8
 # A candidate that predicts other classes for many samples must fit better by this part of their share. Under covariate
-# shift alone, aligning the domains changes many classes, and the new ones fit neighbourhoods hardly better. Where the
-# class shares are very different, this says nothing: a few classes fill the target, and all neighbours are alike.
+# shift alone, aligning the domains changes many classes, and the new ones fit neighbourhoods hardly better.
 GAIN_BY_CHANGED = 0.2
 
 
@@ -44,14 +43,12 @@ class Fit:
     changed: float
     """The share of samples for which the two predict different classes."""
     samples: int
-    unequal: bool = False
-    """Whether the class shares of the domains are very different."""
 
     @property
     def margin(self) -> float:
         """By how much a candidate must fit better to be credible."""
         if self.changed >= MANY_CHANGED:
-            return 0.0 if self.unequal else GAIN_BY_CHANGED * self.changed
+            return GAIN_BY_CHANGED * self.changed
         return MARGIN + MARGIN_BY_SAMPLES / math.sqrt(self.samples)
 
     @property
@@ -70,14 +67,13 @@ def neighbourhoods(neighbours: Tensor | None, logits: Tensor, features: Tensor |
     return None if features is None else nearest_neighbours(features)
 
 
-def fit_of(neighbours: Tensor, candidate: Tensor, reference: Tensor, unequal: bool = False) -> Fit:
+def fit_of(neighbours: Tensor, candidate: Tensor, reference: Tensor) -> Fit:
     """Compare the logits (N, K) of a candidate and of the reference, given the ``neighbours`` of each sample."""
     return Fit(
         float(neighbour_agreement(neighbours, candidate)),
         float(neighbour_agreement(neighbours, reference)),
         float((candidate.argmax(1) != reference.argmax(1)).double().mean()),
         len(candidate),
-        unequal,
     )
 
 
@@ -116,8 +112,6 @@ def choose(
     refines: Mapping[str, str] | None = None,
     shares: Tensor | None = None,
     by: str = NEIGHBOURS,
-    unequal: bool = False,
-    preferred: str | None = None,
 ) -> Choice:
     """Choose a candidate if it is credibly better than the reference, and otherwise the reference.
 
@@ -129,10 +123,8 @@ def choose(
     A candidate is credible if it has no alarm and its classes fit the neighbourhoods of target samples better than the
     reference's own classes do; if it predicts the same classes for nearly all samples, they must fit clearly better.
     The neighbourhoods are those of the reference's evidence or, if it has none or they say little about classes, those
-    in the reference's features.
-    If it predicts other classes for many samples, they must fit better in proportion to their share, unless the class
-    shares of the domains are very different (``unequal``).
-    Credible candidates are ranked by the validator ``by``; the one that is ``preferred`` comes first if it is credible.
+    in the reference's features. If it predicts other classes for many samples, they must fit better in proportion to
+    their share. Credible candidates are ranked by the validator ``by``.
     """
     check_name(by)
     if reference not in candidates:
@@ -149,7 +141,7 @@ def choose(
         if len(_part(candidates, name, "target")) != len(neighbours):
             raise InputError(f"{name} has outputs for other target samples than {reference}: give the same to all.")
     raw = {name: scores(evidence, leave_out=() if by == "dev" else ("dev",)) for name, evidence in candidates.items()}
-    fits = {name: fit_of(neighbours, _part(candidates, name, "target"), of_reference, unequal) for name in candidates}
+    fits = {name: fit_of(neighbours, _part(candidates, name, "target"), of_reference) for name in candidates}
     findings: dict[str, Finding] = {}
     for name, fit in fits.items():
         own = refined_scores(raw[refines[name]], raw[name]) if name in refines else raw[name]
@@ -170,9 +162,8 @@ def choose(
         findings[name] = Finding(score, fit.candidate, alarm, own, doubt)
     others = sorted((n for n in candidates if n != reference), key=lambda n: _key(findings[n]), reverse=True)
     credible = [name for name in others if findings[name].doubt is None]
-    credible.sort(key=lambda name: name != preferred)
     ranking = (*credible, reference, *(name for name in others if name not in credible))
-    return Choice(ranking[0], ranking, _reason(ranking[0], credible, findings, reference, by, preferred), findings)
+    return Choice(ranking[0], ranking, _reason(ranking[0], credible, findings, reference, by), findings)
 
 
 def _part(candidates: Mapping[str, Evidence], name: str, part: str) -> Tensor:
@@ -186,9 +177,7 @@ def _key(finding: Finding) -> tuple[bool, float]:
     return finding.score is not None, finding.score or 0.0
 
 
-def _reason(
-    chosen: str, credible: list[str], findings: Mapping[str, Finding], reference: str, by: str, preferred: str | None
-) -> str:
+def _reason(chosen: str, credible: list[str], findings: Mapping[str, Finding], reference: str, by: str) -> str:
     """Why this candidate was chosen, and why others were not."""
     rejected = [f"{name}: {finding.doubt}" for name, finding in findings.items() if finding.doubt]
     if chosen == reference:
@@ -200,9 +189,7 @@ def _reason(
         f"{chosen} is chosen: its classes fit the neighbourhoods of the target better than those of {reference} "
         f"({mine.neighbours:.2f} against {findings[reference].neighbours:.2f}), and "
     )
-    if chosen == preferred:
-        text += "it comes first where it is credible."
-    elif len(credible) > 1:
+    if len(credible) > 1:
         second = findings[credible[1]]
         if by == NEIGHBOURS:
             text += f"better than those of {len(credible) - 1} other candidates ({credible[1]}: {second.score:.2f})."
