@@ -21,11 +21,11 @@ from vmt.data.task import Task, check_digits, hold_apart, make_task
 from vmt.device import default_torch_settings
 from vmt.errors import InputError, perhaps
 from vmt.methods.nouns import Method
-from vmt.methods.settings import AUTO
+from vmt.methods.settings import AUTO, unnamed_method
 from vmt.model import Model
 from vmt.nets.backbone import Backbone, expected_format, make_backbone
 from vmt.progress import Progress
-from vmt.ranks.launch import check_alone, is_first
+from vmt.ranks.launch import check_alone, is_first, launched
 from vmt.runs.auto import Portfolio, carry_out_auto, check_arguments_of_auto
 from vmt.runs.callbacks import Callback
 from vmt.runs.folder import check_started_from_python, recorded_recipe
@@ -41,7 +41,7 @@ from vmt.validators.registry import DEFAULT
 def adapt(
     source: Any,
     target: Any,
-    method: Method | str = "vmt",
+    method: Method | str | None = None,
     *,
     target_test: tuple[Any, Any] | None = None,
     target_labels: Any = None,
@@ -79,8 +79,10 @@ def adapt(
         The name of a method, with settings chosen for the kind of samples (:func:`vmt.runs.recipes.defaults_for`), as
         on the command line; pass ``settings`` to change some of them. A value such as
         ``vmt.methods.vmt(lambda_t=0.06)`` is also accepted, and its settings are not changed. For a method that trains
-        on target labels, pass ``target=(x, y)``. ``"auto"`` trains several methods and chooses one of them without
-        target labels (docs/auto.md); ``about["choice"]`` says why.
+        on target labels, pass ``target=(x, y)``. ``"auto"`` trains several methods and answers with one of them, or
+        with the mean of some, without target labels (docs/auto.md); ``about["choice"]`` says why. If nothing is given
+        that belongs to a single method, such as a setting, ``iterations``, ``net`` or ``dirt_t``, ``"auto"`` is the
+        default, and otherwise ``"vmt"``.
     target_test
         Labelled target samples, if there are any, to measure the accuracy on; never trained on.
     target_labels, target_label_weight
@@ -153,6 +155,14 @@ def adapt(
     True
     """
     config, asked = split_settings(settings)
+    if method is None:
+        belong_to_one = (iterations, target_labels, match_shares, net, net_options, launched())
+        of_one = any(each is not None for each in belong_to_one)
+        of_one = of_one or bool(asked or dirt_t or callbacks or config.get("keep_best"))
+        if resume and out is not None:
+            before = recorded_recipe(Path(out))
+            of_one = of_one if before is None else before.method != AUTO
+        method = unnamed_method(of_one)
     check_arguments(method, out, resume, asked, dirt_t)
     # The bars of several ranks would mix.
     shows = is_first() and (progress.visible if isinstance(progress, Progress) else progress)

@@ -12,6 +12,7 @@ import pytest
 import vmt
 from tests.own_data import write_blobs
 from tests.processes import vmt as command
+from vmt.cli.main import main
 from vmt.runs.auto import PORTFOLIO, Portfolio, carry_out_auto, within_budget
 from vmt.runs.folder import MODEL, RUN, SUMMARY, RunSpec, data_fingerprint, recorded_recipe, write_record
 from vmt.runs.recipes import Recipe, own_recipe
@@ -113,6 +114,49 @@ def test_what_auto_cannot_use_is_refused(arguments: dict[str, Any], offender: st
     x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
     with pytest.raises(vmt.InputError, match=offender):
         vmt.adapt((x, y), x, progress=False, **arguments)
+
+
+class Asked(Exception):
+    """Auto was asked for."""
+
+
+def ask(*_: Any, **__: Any) -> None:
+    raise Asked
+
+
+@pytest.mark.parametrize(
+    "of_one", [{"lambda_t": 0.1}, {"iterations": 1}, {"net": "mlp"}, {"keep_best": "snd"}, {"method": "vmt"}]
+)
+def test_auto_is_the_method_if_nothing_of_a_single_one_is_asked(
+    of_one: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmt.api.carry_out_auto", ask)
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    with pytest.raises(Asked):
+        vmt.adapt((x, y), x, batch_size=8, progress=False)
+    model = vmt.adapt((x, y), x, progress=False, **{"iterations": 2, "batch_size": 8, **of_one})
+    assert model.about["method"] == "vmt"
+
+
+@pytest.mark.parametrize("flags", [("--lambda-t", 0.1), ("--iterations", 2), ("--net", "mlp"), ("--keep-best", "snd")])
+def test_the_command_line_has_the_same_default(
+    flags: tuple[Any, ...], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmt.cli.train.run_auto", ask)
+    words = ["train", "--source", files / "source.npz", "--target", files / "target.npz", "--out", tmp_path / "out"]
+    with pytest.raises(Asked):
+        main(list(map(str, words)))
+    short = ("--iterations", 2, "--batch-size", 8, "--device", "cpu")
+    assert main(list(map(str, [*words, *short, *flags]))) == 0
+    assert json.loads((tmp_path / "out" / SUMMARY).read_text())["method"] == "vmt"
+
+
+def test_a_run_of_another_method_is_resumed_without_naming_it(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    out = tmp_path / "run"
+    vmt.adapt((x, y), x, "vmt", iterations=2, batch_size=8, out=out, progress=False)
+    model = vmt.adapt((x, y), x, batch_size=8, out=out, resume=True, progress=False)
+    assert model.about["method"] == "vmt"
 
 
 def test_auto_is_for_own_data(tmp_path: Path) -> None:

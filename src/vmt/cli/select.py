@@ -75,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     for history in histories if arguments.history else ():
         print(f"\n{history.evaluations[0].run} over time:\n\n" + over_time(history.evaluations, by, width))
     print()
-    for sentence in [*(f"Warning: {each}" for each in warned if each != doubt), *advice(order, histories, by)]:
+    last = [*advice(order, histories, by), *answers(arguments.runs)]
+    for sentence in [*(f"Warning: {each}" for each in warned if each != doubt), *last]:
         say(sentence, width)
     if arguments.all:
         say_how_they_agree(agree, width)
@@ -178,6 +179,19 @@ def advice(order: Sequence[ScoredModel], histories: Sequence[History], by: str) 
             f"--keep-best {by}."
         )
     return lines
+
+
+def answers(folders: Sequence[Path]) -> list[str]:
+    """The answers of ``auto`` that no run is: an average or a kernel classifier, which have no evaluations to rank."""
+    from vmt.runs.folder import MODEL, RUN
+    from vmt.runs.record import read_choice
+
+    found = [(folder, choice) for folder in folders if (choice := read_choice(folder)) is not None]
+    return [
+        f"The answer of the method auto is {folder / MODEL} ({choice['chosen']}), which this table does not have."
+        for folder, choice in found
+        if isinstance(choice.get("chosen"), str) and not (folder / choice["chosen"] / RUN).is_file()
+    ]
 
 
 def matrix(agree: dict[str, Any], width: int) -> str:

@@ -15,7 +15,7 @@ from vmt.data.framing import INTERPOLATIONS
 from vmt.data.picture_sets import PICTURE_TASKS
 from vmt.data.tasks import NAMES_OF_TASKS
 from vmt.errors import InputError
-from vmt.methods.settings import AUTO, DEFAULT_METHOD, METHODS, DirtTSettings, Settings
+from vmt.methods.settings import AUTO, DEFAULT_METHOD, METHODS, DirtTSettings, Settings, unnamed_method
 from vmt.nets.registry import NETS, NetSettings
 from vmt.progress import STDOUT, Notify, Progress
 from vmt.ranks.launch import check_alone, launched
@@ -71,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("method", DEFAULTS)
     group.add_argument(
         "--method",
-        help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD}); or {AUTO}, which trains several of them on "
-        "your own data and chooses one without target labels",
+        help=f"one of {', '.join(METHODS)}; or {AUTO}, which trains several of them on your own data and chooses who "
+        f"answers without target labels (default: {AUTO} for your own data if no setting, network or length is given, "
+        f"and otherwise {DEFAULT_METHOD})",
     )
     group.add_argument(
         "--minutes", type=float, help=f"the time for --method {AUTO} (default: the usual length of each method)"
@@ -240,6 +241,8 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     # Rank 0 alone checks it: when the others come here, rank 0 may have written to it already.
     if arguments.out is not None and (here is None or (here.rank == 0 and here.restarts == 0)):
         check_free(arguments.out)  # before the data are read, which may take minutes
+    if arguments.method is None and data.source is not None and data.from_model is None:
+        arguments.method = method_for(arguments, data)
     if arguments.method == AUTO:
         check_auto(arguments, data)
     elif arguments.minutes is not None:
@@ -248,6 +251,12 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
         return refining(arguments, data)
     spec, task = by_flags(arguments, data)
     return spec, task, arguments.out or default_folder(spec)
+
+
+def method_for(arguments: argparse.Namespace, data: DataSpec) -> str:
+    """The method of a run on own data for which none is named."""
+    asked = given(arguments, [*METHOD, "dirt_t", "keep_best", "mlflow"])
+    return unnamed_method(bool(asked) or data.use_target_labels is not None or launched() is not None)
 
 
 def by_flags(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Task]:

@@ -19,7 +19,7 @@ from vmt.errors import InputError, message_of_gpu_error, parsing
 from vmt.many.executors import run_in_workers, run_on_ray
 from vmt.many.queue import Queue, remove_old_checkpoints, run_queue
 from vmt.many.storage import OpenRun, Storage
-from vmt.methods.settings import AUTO
+from vmt.methods.settings import AUTO, DEFAULT_METHOD
 from vmt.model import Model, load
 from vmt.progress import Notify, Progress, silent, to_stderr
 from vmt.ranks.launch import check_alone
@@ -74,7 +74,7 @@ def map_runs(
     ----------
     runs
         For each run, the keyword arguments of :func:`vmt.adapt`. ``out`` in them is the name of its folder, by default
-        its number. ``resume`` and ``progress`` are set here.
+        its number. ``resume`` and ``progress`` are set here, and the method is ``"vmt"`` unless it is named.
     out
         The folder of all runs, or a URL that fsspec opens, such as ``s3://bucket/runs``. The same call does not repeat
         a finished run, and resumes an interrupted one. With a URL, a run works in a local copy, which is sent there
@@ -225,7 +225,7 @@ class AdaptQueue(Queue[AdaptJob]):
     def do(
         self, job: AdaptJob, run: OpenRun, budget: float | None, notify: Notify, new_progress: Callable[[str], Progress]
     ) -> bool:
-        arguments = dict(job.arguments)
+        arguments = {"method": DEFAULT_METHOD, **job.arguments}
         callbacks = (*arguments.pop("callbacks", ()), *run.callbacks)
         if arguments.get("device", "auto") == "auto":
             arguments["device"] = self.device

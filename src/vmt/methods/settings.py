@@ -14,7 +14,12 @@ DEFAULT_METHOD = "vmt"
 OPTIMISERS = ("adam", "adamw", "sgd")
 LR_SCHEDULES = ("constant", "cosine", "inverse")
 AUTO = "auto"
-"""In place of a method, for your own data: some methods are trained, and one is chosen without target labels."""
+"""In place of a method, for your own data: some methods are trained, and the answer is chosen without target labels."""
+
+
+def unnamed_method(of_one: bool) -> str:
+    """The method of a run on own data that names none; ``of_one`` says that something of a single method is asked."""
+    return DEFAULT_METHOD if of_one else AUTO
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
 """What is shown beside the runs: a choice that ``method=auto`` made among them, and models that have no run folder."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vmt.errors import InputError, check_types
+from vmt.nets.registry import AVERAGE
 from vmt.report.intervals import wilson
+from vmt.report.signs import BAD, GOOD, UNKNOWN, percent
 from vmt.report.standing import Standing
 from vmt.runs.folder import MODEL
-from vmt.runs.record import candidates_inside, is_run, read_summary
+from vmt.runs.record import candidates_inside, is_run, read_choice, read_summary
+from vmt.validators.choice import REFERENCE
 from vmt.validators.registry import DEFAULT
 
 ADABN = "re-normalising alone (AdaBN)"
@@ -29,16 +33,6 @@ def choice_in(folders: Sequence[Path]) -> dict[str, Any] | None:
     """
     found = [choice for folder in folders if (choice := read_choice(folder)) is not None]
     return found[0] if len(found) == 1 else None
-
-
-def read_choice(folder: Path) -> dict[str, Any] | None:
-    try:
-        choice = (read_summary(folder) or {}).get("choice")
-    except InputError:
-        return None  # a run with a damaged summary is refused where it is read
-    if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
-        return None
-    return choice
 
 
 def with_candidates(folders: Sequence[Path]) -> list[Path]:
@@ -80,6 +74,49 @@ def chosen_by(choice: Mapping[str, Any] | None, standings: Sequence[Standing]) -
     name = None if choice is None else str(choice.get("chosen"))
     named = [each for each in standings if name in (each.run.folder.name, each.name, each.run.spec.recipe.method)]
     return next((each for each in named if each.usable), None)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The model that a choice answers with, if it is none of the runs: an average, or a kernel classifier."""
+
+    name: str
+    folder: Path
+    accuracy: float | None
+    unadapted: float | None
+    """The accuracy of source only on the same samples."""
+
+    def verdict(self, samples: int) -> dict[str, Any]:
+        """A headline and its tone, given the number of samples that the accuracies are measured on."""
+        which = "the average of several candidates" if self.name == AVERAGE else f"the candidate {self.name}"
+        if self.accuracy is None:
+            return {"headline": f"Accuracy unknown; use the model in {self.folder}, {which}.", "tone": UNKNOWN}
+        head = f"Use the model in {self.folder}, {which}: {percent(self.accuracy)} of the target samples are right"
+        if self.unadapted is None:
+            return {"headline": f"{head}.", "tone": UNKNOWN}
+        low, high = wilson(self.accuracy, samples)
+        tone = GOOD if low > self.unadapted else BAD if high < self.unadapted else UNKNOWN
+        return {"headline": f"{head}, {percent(self.unadapted)} with source only.", "tone": tone}
+
+
+def answer_beside(
+    choice: Mapping[str, Any] | None, standings: Sequence[Standing], folders: Sequence[Path]
+) -> Answer | None:
+    """The answer of a choice that none of the runs is, unless it has an alarm."""
+    if choice is None or not standings:
+        return None
+    name, known = str(choice.get("chosen")), candidates_in(choice)
+    if name not in known or known[name].get("alarm") or name in {each.run.folder.name for each in standings}:
+        return None
+    folder = next((each for each in folders if read_choice(each) is not None and (each / MODEL).is_file()), None)
+    if folder is None:
+        return None
+    accuracies = [known.get(each, {}).get("target_accuracy") for each in (name, REFERENCE)]
+    accuracy, unadapted = (each if isinstance(each, int | float) else None for each in accuracies)
+    # With other labels, those of --test, the accuracies that the choice has noted are not comparable.
+    if any(each.run.tested for each in standings):
+        accuracy = unadapted = None
+    return Answer(name, folder, accuracy, unadapted)
 
 
 def references(standings: Sequence[Standing], choice: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -126,7 +163,7 @@ def candidates_in(choice: Mapping[str, Any] | None) -> dict[str, Mapping[str, An
 
 def figures(about: Mapping[str, Any], samples: int) -> dict[str, Any]:
     """Score and accuracy of a model, as far as they are known."""
-    scores = about.get("validators")
+    scores = about.get("validators", about.get("scores"))
     score = scores.get(DEFAULT) if isinstance(scores, Mapping) else about.get("score")
     accuracy = about.get("target_accuracy")
     found: dict[str, Any] = {"score": None, "accuracy": None, "alarm": about.get("alarm") or None}

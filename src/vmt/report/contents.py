@@ -16,7 +16,15 @@ from vmt.figures import phase_changes
 from vmt.nets.backbone import same_backbone
 from vmt.nets.factory import factory_name
 from vmt.progress import Progress
-from vmt.report.beside_runs import about_adabn, choice_in, chosen_by, references, search_in, with_candidates
+from vmt.report.beside_runs import (
+    about_adabn,
+    answer_beside,
+    choice_in,
+    chosen_by,
+    references,
+    search_in,
+    with_candidates,
+)
 from vmt.report.curves import charts_for, curves_of, thinned
 from vmt.report.next_steps import next_steps
 from vmt.report.predictions import accuracy_alone
@@ -198,9 +206,15 @@ def page_data(
                 **detail,
             }
         )
-    steps = next_steps(standings, chosen, asked.folders, asked.out, asked.options)
+    answer = answer_beside(asked.choice, standings, asked.folders)
+    steps = next_steps(
+        standings, chosen, asked.folders, asked.out, asked.options, None if answer is None else answer.folder
+    )
     beside = references(standings, asked.choice)
     verdict = verdict_on_all(standings, chosen)
+    if answer is not None:
+        samples = (standings[0].run.last.get("target") or {}).get("samples", 0)
+        verdict = {**verdict, **answer.verdict(samples), "sentences": [verdict["headline"], *verdict["sentences"]]}
     verdict["sentences"][1:1] = about_adabn(beside)
     return {
         "version": vmt.__version__,
@@ -217,7 +231,8 @@ def page_data(
         "tasks": tasks,
         "runs": shown,
         "references": beside,
-        "chosen": None if chosen is None else standings.index(chosen),
+        "chosen": None if chosen is None or answer is not None else standings.index(chosen),
+        "answer": None if answer is None else answer.name,
         "first": standings.index(chosen or best_first(standings)[0]),
     }
 

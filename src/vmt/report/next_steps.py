@@ -52,9 +52,17 @@ class Step:
 
 
 def next_steps(
-    standings: Sequence[Standing], chosen: Standing | None, folders: Sequence[Path], out: Path, options: Options
+    standings: Sequence[Standing],
+    chosen: Standing | None,
+    folders: Sequence[Path],
+    out: Path,
+    options: Options,
+    answer: Path | None = None,
 ) -> list[Step]:
-    """What to do next, the most useful first. ``chosen`` is the run to use, if one is usable."""
+    """What to do next, the most useful first.
+
+    ``chosen`` is the run to use, if one is usable, and ``answer`` a folder whose own model is to be used instead.
+    """
     if not standings:
         return []
     failed = sorted((e for e in best_first(standings) if not e.usable), key=lambda each: each.state != TOO_SHORT)
@@ -62,7 +70,10 @@ def next_steps(
     if chosen is None:
         return repairs[:1] + source_only_step(standings, standings[0], folders, out, options)
     adapted_fail = chosen.run.kind == "lower" and not any(e.usable for e in standings if e.run.kind == "adapted")
-    use, find_out = use_step(chosen, options), [] if accuracy_of(chosen.run) else [label_step(folders, out, options)]
+    use, find_out = (
+        use_step(chosen, options, answer),
+        [] if accuracy_of(chosen.run) else [label_step(folders, out, options)],
+    )
     careful = bool(chosen.warnings)  # measure before use
     steps = [*find_out, use] if careful else [use, *find_out]
     if adapted_fail:
@@ -76,13 +87,15 @@ def next_steps(
     return steps
 
 
-def use_step(chosen: Standing, options: Options) -> Step:
-    """Predict with the model of a run."""
+def use_step(chosen: Standing, options: Options, answer: Path | None = None) -> Step:
+    """Predict with the model of a run, or with that of the folder ``answer``."""
     run = chosen.run
     data = run.spec.data.moved(options.places)
     file = chosen.model.file if chosen.model is not None and chosen.model.file else None
     model = str(run.folder) if file is None or Path(file).name == MODEL else file
     what = f"Use {chosen.name}"
+    if answer is not None:
+        model, what = str(answer), f"Use {answer}"
     if run.spec.recipe.net == OWN_MODULE:
         code = f"vmt.load({model!r}, network=make).predict(x)"
         return Step(f"{what}: predict new samples x, with the function that builds your network.", code, python=True)

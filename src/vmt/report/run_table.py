@@ -58,7 +58,8 @@ def reference_row(model: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     cells = measured(model, data)
     if has(data, "score"):
         cells.append(escape(str(model["alarm"] or ("–" if model["score"] is None else "none"))))
-    return row("", escape(model["name"]), cells + ["–"] * (len(headings(data)) - 2 - len(cells)), data, "")
+    use = '<span class="use">use this one</span>' if model["name"] == data["answer"] else ""
+    return row("", escape(model["name"]) + use, cells + ["–"] * (len(headings(data)) - 2 - len(cells)), data, "")
 
 
 def measured(model: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:

@@ -190,14 +190,13 @@ def carry_out_auto(
             models[name], summaries[name] = result.model, result.summary
             if place is not None:
                 shutil.rmtree(place / CHECKPOINTS, ignore_errors=True)  # a finished candidate is not resumed
-        began_rest = time.monotonic()
-        kernels = _kernels(portfolio, models)
+        kernels, seconds = _kernels(portfolio, models)
         together = _together(portfolio, {**models, **kernels})
         choice, rest = together.choice, kernels
         if choice.chosen == AVERAGE:
             rest = {**kernels, AVERAGE: _average(together.members, {**models, **kernels})}
         for name, model in rest.items():
-            summaries[name] = _about(portfolio, name, model, time.monotonic() - began_rest)
+            summaries[name] = _about(portfolio, name, model, seconds.get(name, 0.0))
             if folder is not None:
                 (folder / name).mkdir(exist_ok=True)
                 model.save(folder / name / MODEL)
@@ -276,15 +275,22 @@ def _read(place: Path, portfolio: Portfolio) -> tuple[Model, dict[str, Any]]:
     return model, json.loads((place / SUMMARY).read_text())
 
 
-def _kernels(portfolio: Portfolio, trained: Mapping[str, Model]) -> dict[str, Model]:
-    """The kernel classifiers, if the networks are of this package."""
+def _kernels(portfolio: Portfolio, trained: Mapping[str, Model]) -> tuple[dict[str, Model], dict[str, float]]:
+    """The kernel classifiers, if the networks are of this package, and the seconds that each took."""
     if any(model.spec.name not in AVERAGED for model in trained.values()):
-        return {}
-    like = trained[REFERENCE]
-    return {
-        SOURCE_KERNEL: _model_like(like, source_kernel(portfolio.task), SOURCE_KERNEL),
-        KERNEL: _model_like(like, adapted_kernel(portfolio.task, portfolio.shares), KERNEL),
+        return {}, {}
+    task = portfolio.task
+    fits: dict[str, Callable[[], Staged]] = {
+        SOURCE_KERNEL: lambda: source_kernel(task),
+        KERNEL: lambda: adapted_kernel(task, portfolio.shares),
     }
+    models: dict[str, Model] = {}
+    seconds: dict[str, float] = {}
+    for name, fit in fits.items():
+        began = time.monotonic()
+        models[name] = _model_like(trained[REFERENCE], fit(), name)
+        seconds[name] = time.monotonic() - began
+    return models, seconds
 
 
 def _together(portfolio: Portfolio, models: Mapping[str, Model]) -> Together:

@@ -155,6 +155,17 @@ def candidates_inside(folder: Path) -> list[Path]:
     return sorted({path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{RUN}")})
 
 
+def read_choice(folder: Path) -> dict[str, Any] | None:
+    """The choice that the method auto, or a search, made among the runs in a folder, if it holds one."""
+    try:
+        choice = (read_summary(folder) or {}).get("choice")
+    except InputError:
+        return None  # a run with a damaged summary is refused where it is read
+    if not isinstance(choice, dict) or not isinstance(choice.get("text"), str):
+        return None
+    return choice
+
+
 def is_run(folder: Path) -> bool:
     return (folder / RUN).is_file() or (folder / EARLIER_ADAPT).is_file()
 
