@@ -30,6 +30,18 @@ def test_an_average_has_the_mean_probabilities_of_its_members() -> None:
     torch.testing.assert_close(average(members, 3)(x)["logits"].softmax(1), mean)
 
 
+def test_members_may_have_weights_which_are_part_of_the_saved_network() -> None:
+    members = [NetSpec("mlp", (4,), 3), NetSpec("mlp_layer_norm", (4,), 3)]
+    options = {"members": [each.to_dict() for each in members], "weights": [1.0, 3.0]}
+    net = NetSpec(AVERAGE, (4,), 3, options).build().eval()
+    x = torch.randn(7, 4)
+    one, other = net.stages["features"](x).view(7, 2, 3).exp().unbind(1)
+    torch.testing.assert_close(net(x)["logits"].softmax(1), (one + 3 * other) / 4)
+    for wrong in ([1.0], [1.0, -1.0], [1.0, "a"], "ab"):
+        with pytest.raises(ValueError, match="weights"):
+            NetSpec(AVERAGE, (4,), 3, {**options, "weights": wrong}).build()
+
+
 @pytest.mark.parametrize("shape", [(4,), (3, 8, 8), (1, 16, 28), (3, 40, 40)])
 def test_a_kernel_classifier_reads_vectors_and_pictures_of_any_size(shape: tuple[int, ...]) -> None:
     network = NetSpec(KERNEL, shape, 3, {"centres": 5}).build()

@@ -88,6 +88,13 @@ def test_features_have_their_own_neighbourhoods_even_if_these_say_little() -> No
     assert answer_together(candidates, ["source_only"], PRIOR, rule=OF_FEATURES).adapted
 
 
+def test_on_features_networks_and_kernel_classifiers_have_the_same_weight() -> None:
+    candidates = {"source_only": outputs(wrong(0.4)), "a": outputs(TRUTH), "b": outputs(TRUTH), "k": outputs(TRUTH)}
+    found = answer_together(candidates, ["source_only"], PRIOR, rule=OF_FEATURES, kernels=["k"])
+    assert dict(zip(found.members, found.weights, strict=True)) == {"a": 0.5, "b": 0.5, "k": 1.0}
+    assert set(answer_together(candidates, ["source_only"], PRIOR, kernels=["k"]).weights) == {1.0}
+
+
 def test_without_averages_the_best_member_answers() -> None:
     candidates = {"source_only": outputs(wrong(0.4)), "a": outputs(wrong(0.05)), "b": outputs(TRUTH)}
     found = answer_together(candidates, ["source_only"], PRIOR, averages=False)

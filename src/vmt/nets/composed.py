@@ -97,20 +97,26 @@ class Together(nn.Module):
 class Mean(nn.Module):
     """The logarithm of the mean probabilities: (N, networks × classes) → (N, classes)."""
 
-    def __init__(self, classes: int) -> None:
+    weights: Tensor
+
+    def __init__(self, classes: int, weights: Sequence[float]) -> None:
         super().__init__()
         self.classes = classes
+        shares = torch.tensor(weights) / sum(weights)
+        self.register_buffer("weights", shares[:, None], persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.view(len(x), -1, self.classes).exp().mean(1).clamp_min(1e-12).log()
+        probabilities = x.view(len(x), -1, self.classes).exp()
+        return (self.weights * probabilities).sum(1).clamp_min(1e-12).log()
 
 
-def average(members: Sequence[Staged], classes: int) -> Staged:
+def average(members: Sequence[Staged], classes: int, weights: Sequence[float] | None = None) -> Staged:
     """A network whose probabilities are the means of those of its members, which read the same samples."""
     if not members:
         raise InputError("an average needs a network.")
     separate = any(member.separate_passes for member in members)
-    return Staged({"features": Together(members), "logits": Mean(classes)}, separate_passes=separate)
+    mean = Mean(classes, weights or [1.0] * len(members))
+    return Staged({"features": Together(members), "logits": mean}, separate_passes=separate)
 
 
 def composed(
@@ -119,7 +125,20 @@ def composed(
     """The network of this name; ``member`` builds one of an average."""
     if name == KERNEL:
         return kernel(shape, classes, centres_in(options))
-    return average([member(each) for each in options["members"]], classes)
+    members = [member(each) for each in options["members"]]
+    return average(members, classes, weights_in(options, len(members)))
+
+
+def weights_in(options: Mapping[str, Any], members: int) -> list[float] | None:
+    """The weights of the members that the options of a saved average name; by default all are equal."""
+    weights = options.get("weights")
+    if weights is None:
+        return None
+    if not isinstance(weights, list) or len(weights) != members:
+        raise ValueError(f"an average of {members} networks with the weights {weights!r}")
+    if not all(isinstance(each, int | float) and 0 < each < math.inf for each in weights):
+        raise ValueError(f"an average with the weights {weights!r}")
+    return [float(each) for each in weights]
 
 
 def centres_in(options: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ import copy
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -194,7 +194,7 @@ def carry_out_auto(
         together = _together(portfolio, {**models, **kernels})
         choice, rest = together.choice, kernels
         if choice.chosen == AVERAGE:
-            rest = {**kernels, AVERAGE: _average(together.members, {**models, **kernels})}
+            rest = {**kernels, AVERAGE: _average(together, {**models, **kernels})}
         for name, model in rest.items():
             summaries[name] = _about(portfolio, name, model, seconds.get(name, 0.0))
             if folder is not None:
@@ -306,17 +306,18 @@ def _together(portfolio: Portfolio, models: Mapping[str, Model]) -> Together:
         None if shares is None else torch.tensor(shares.target),
         OF_FEATURES if on_features else OF_SAMPLES,
         averages=all(model.spec.name in AVERAGED for model in models.values()),
+        kernels=(SOURCE_KERNEL, KERNEL),
     )
 
 
-def _average(members: Sequence[str], models: Mapping[str, Model]) -> Model:
+def _average(together: Together, models: Mapping[str, Model]) -> Model:
     """The mean of the members."""
-    networks = [copy.deepcopy(models[name].network) for name in members]
+    members, weights = [models[name] for name in together.members], list(together.weights)
     like = models[REFERENCE]
-    options = {"members": [models[name].spec.to_dict() for name in members]}
+    network = average([copy.deepcopy(each.network) for each in members], len(like.classes), weights)
+    options = {"members": [each.spec.to_dict() for each in members], "weights": weights}
     spec = replace(like.spec, name=AVERAGE, options=options)
-    about = {"method": AVERAGE, "average_of": list(members)}
-    return replace_network(like, average(networks, len(like.classes)), spec, about)
+    return replace_network(like, network, spec, {"method": AVERAGE, "average_of": list(together.members)})
 
 
 def _model_like(model: Model, network: Staged, name: str) -> Model:

@@ -36,13 +36,15 @@ class Rule:
     """If adapting changes the classes of a smaller share of the samples, all candidates answer together."""
     among_samples: bool = False
     """Whether samples are always compared by their own values, and never in the features of source only."""
+    by_kind: bool = False
+    """Whether candidates of each kind, networks and kernel classifiers, have the same weight together."""
 
 
 # By tasks for choosing of benchmarks/own_data.py and of benchmarks/own_data_more.py (docs/auto.md).
 OF_SAMPLES = Rule(about_as_well=0.05, gain=0.0, gain_by_changed=0.2, few_changed=1 / 8)
 # By benchmarks/styled_pictures.py (docs/photographs.md): on features of a pretrained network, adapting nearly always
 # helps. These features have neighbourhoods of their own, whatever source only makes of them.
-OF_FEATURES = Rule(about_as_well=0.2, gain=-0.2, among_samples=True)
+OF_FEATURES = Rule(about_as_well=0.2, gain=-0.2, among_samples=True, by_kind=True)
 UNADAPTED_ABOUT_AS_WELL = 0.1
 """As ``about_as_well``, for candidates that do not adapt, of which there are only two."""
 AVERAGE = "average"
@@ -55,6 +57,8 @@ class Together:
 
     members: tuple[str, ...]
     """The candidates whose mean probabilities are the answer."""
+    weights: tuple[float, ...]
+    """Their weights in that mean."""
     adapted: bool
     """Whether a candidate that adapts is among them."""
     choice: Choice
@@ -68,13 +72,15 @@ def answer_together(
     expected: Tensor | None = None,
     rule: Rule = OF_SAMPLES,
     averages: bool = True,
+    kernels: Sequence[str] = (),
 ) -> Together:
     """Decide between the candidates that know the source alone, the ``unadapted``, and the others.
 
     ``candidates`` are the outputs of each on the same target samples. The first of the ``unadapted`` also says where
     neighbours are, as in :func:`~vmt.validators.choose`. ``prior`` has the shares of the classes in the source, and
     ``expected`` those in the target, if they are estimated to be others; a class that is absent by them may be missing
-    from the predictions of a candidate. Without ``averages``, the best of the members answers alone.
+    from the predictions of a candidate. Without ``averages``, the best of the members answers alone. ``kernels`` are
+    the candidates that are kernel classifiers.
     """
     if not unadapted or any(name not in candidates for name in unadapted):
         raise InputError(f"the candidates that do not adapt must be among {', '.join(candidates)}, not {unadapted}.")
@@ -93,7 +99,8 @@ def answer_together(
     if not bold:
         members, why = cautious, "No candidate that adapts can be used, so source only is kept"
     else:
-        changed = float((_mean(logits, bold).argmax(1) != _mean(logits, cautious).argmax(1)).double().mean())
+        one, other = (_mean(logits, each, _weights(each, kernels, rule)).argmax(1) for each in (bold, cautious))
+        changed = float((one != other).double().mean())
         reached = max(fits[name] for name in unadapted)
         mean = sum(fits[name] for name in usable) / len(usable)
         fit = f"{mean:.2f} on average against {reached:.2f}, with {changed:.0%} of the classes changed"
@@ -108,6 +115,7 @@ def answer_together(
     members = sorted(members, key=lambda name: -fits[name])
     if not averages:
         members = members[:1]
+    weights = _weights(members, kernels, rule)
     doubts = {name: _doubt(name, members, unadapted, fits, alarms) for name in candidates}
     found = {
         name: Finding(fits[name], fits[name], alarms[name], scores(evidence, leave_out=("dev",)), doubts[name])
@@ -116,7 +124,7 @@ def answer_together(
     others = sorted((name for name in candidates if name not in members), key=lambda name: -fits[name])
     ranking = (*members, *others)
     if len(members) > 1:
-        mean_logits = _mean(logits, members).clamp_min(1e-12).log()
+        mean_logits = _mean(logits, members, weights).clamp_min(1e-12).log()
         fit_of_mean, alarm = float(neighbour_agreement(neighbours, mean_logits)), collapse_alarm(mean_logits, shares)
         of_mean = scores(Evidence(target=mean_logits, neighbours=neighbours))
         found[AVERAGE] = Finding(fit_of_mean, fit_of_mean, alarm, of_mean, None)
@@ -125,7 +133,7 @@ def answer_together(
     rejected = [f"{name}: {doubts[name]}" for name in others]
     reason = f"{why}: the answer is {what}." + (f" Not part of it: {'; '.join(rejected)}." if rejected else "")
     adapted = any(name not in unadapted for name in members)
-    return Together(tuple(members), adapted, Choice(ranking[0], ranking, reason, found))
+    return Together(tuple(members), tuple(weights), adapted, Choice(ranking[0], ranking, reason, found))
 
 
 def _best(fits: Mapping[str, float], names: Sequence[str], worse: float) -> list[str]:
@@ -133,9 +141,18 @@ def _best(fits: Mapping[str, float], names: Sequence[str], worse: float) -> list
     return [name for name in names if fits[name] >= max(fits[each] for each in names) - worse]
 
 
-def _mean(logits: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
+def _weights(names: Sequence[str], kernels: Sequence[str], rule: Rule) -> list[float]:
+    """The weights of some candidates in their mean."""
+    if not rule.by_kind:
+        return [1.0] * len(names)
+    alike = {name: [each for each in names if (each in kernels) == (name in kernels)] for name in names}
+    return [1.0 / len(alike[name]) for name in names]
+
+
+def _mean(logits: Mapping[str, Tensor], names: Sequence[str], weights: Sequence[float]) -> Tensor:
     """The mean probabilities of some candidates."""
-    return torch.stack([probabilities(logits[name]) for name in names]).mean(0)
+    weighted = [weight * probabilities(logits[name]) for name, weight in zip(names, weights, strict=True)]
+    return torch.stack(weighted).sum(0) / sum(weights)
 
 
 def _doubt(
