@@ -11,7 +11,7 @@ from own_data_tasks import CHOOSING, REPORTING, REVISION, TASKS, side
 from scipy.stats import rankdata
 
 from vmt.disk import write_atomically
-from vmt.methods.settings import DEFAULT_METHOD
+from vmt.methods.settings import AUTO
 
 Record = Mapping[str, Any]
 BASELINE = "source_only"
@@ -128,10 +128,10 @@ def page(records: Sequence[Record]) -> str:
         peers = [name for name in PEERS if name in run]
         if tasks:
             parts += [f"## {title}", overall(results, tasks, [*ours, *peers], peers)]
-            if DEFAULT_METHOD in ours and peers:
+            if AUTO in ours and peers:
                 parts += [
-                    f"### Where others win against the default, `{DEFAULT_METHOD}`",
-                    wins(results, tasks, DEFAULT_METHOD, peers),
+                    f"### Where others win against the default, `{AUTO}`",
+                    wins(results, tasks, AUTO, peers),
                 ]
             parts += ["### Each task", *([each(results, tasks, ours)] if ours else []), *grouped(results, tasks, peers)]
     return "\n\n".join([*parts, "## The tasks", described(results), made(published)]) + "\n"

@@ -50,6 +50,7 @@ from vmt.validators.registry import DEFAULT
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results" / "pacs.jsonl", ROOT / "docs" / "pacs.md"
+FINETUNED = ROOT / "results" / "pacs_finetune.jsonl"
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 PAIRS = [f"{source}-{target}" for source, target in permutations(DOMAINS, 2)]
 OURS = ("auto", "cdan", "dann")
@@ -310,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     records = read(asked.out)
     print(summary(records, PAIRS))
     if asked.table:
-        write_atomically(asked.page, page(records, PAIRS).encode())
+        write_atomically(asked.page, page(records, PAIRS, read(FINETUNED)).encode())
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ default validator among the evaluations of the run, and of the *oracle*, the bes
 import argparse
 import json
 import shlex
-import statistics
 import sys
 import time
 import warnings
@@ -27,6 +26,7 @@ from typing import Any
 
 from pacs import PAIRS, measured
 from pacs_network import lite0
+from pacs_table import finetuned
 
 from own_data import check_variant, chosen, code_version, read, records_of, variants_in
 from vmt.errors import InputError
@@ -91,24 +91,6 @@ def measure(job: Job) -> dict[str, Any]:
     return record | {"command": shlex.join(sys.argv)}
 
 
-def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Mean ± standard deviation over seeds in per cent, for each contender and pair: last, chosen and oracle."""
-    lines = ["| pair | contender | seeds | last | chosen | oracle | minutes |", "|---|---|---|---|---|---|---|"]
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for record in records:
-        if "failed" not in record:
-            groups.setdefault((record["pair"], record["contender"]), []).append(record)
-    for (pair, contender), runs in sorted(groups.items()):
-        figures = []
-        for name in ("last", "chosen", "oracle"):
-            values = [100 * run[name] for run in runs]
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            figures.append(f"{statistics.mean(values):.1f} ± {spread:.1f}")
-        minutes = statistics.mean(run["wall_s"] for run in runs) / 60
-        lines.append(f"| {pair} | {contender} | {len(runs)} | {' | '.join(figures)} | {minutes:.1f} |")
-    return "\n".join(lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -145,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             result = record.get("failed") or f"{record['last']:.1%}"
             what = f"{record['pair']}, seed {record['seed']}, {record['contender']}"
             print(f"[{number}/{len(missing)}] {what}: {result}, {record['wall_s']} s", flush=True)
-    print(table(read(asked.out)))
+    print(finetuned(read(asked.out)))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,13 @@ def names_recording(command: Command) -> None:
     assert (ROOT / shlex.split(command.text)[-1]).samefile(VMT)
 
 
+def has_its_flags(command: Command) -> None:
+    """The script has these flags."""
+    _, script, *words = shlex.split(command.text)
+    text = (ROOT / script).read_text()
+    assert all(f'"{word}"' in text for word in words if word.startswith("--"))
+
+
 def serves(command: Command) -> None:
     """The server starts on this machine and serves its page."""
     program, *arguments = shlex.split(command.text)
@@ -170,6 +177,11 @@ RULES = (
     ),
     # tests/test_own_data_bench.py tests that results are kept and that its page matches them.
     Rule(r"python benchmarks/own_data\.py", "--tasks iris-offset --methods svc --seeds 1 --jobs 1 --out o.jsonl"),
+    Rule(
+        r"python benchmarks/(pacs|styled_pictures)\.py .*--backbone",
+        instead=has_its_flags,
+        why="it computes the features of thousands of pictures with a network that has to be installed",
+    ),
     Rule(r"python benchmarks/pacs\.py .*--table", "--out p.jsonl --page p.md"),
     Rule(r"python benchmarks/pacs\.py", "--pairs photo-sketch --methods logistic --jobs 1 --out p.jsonl"),
     Rule(r"python benchmarks/missing_classes\.py", "--seeds 1 --methods source_only"),

@@ -270,6 +270,37 @@ def test_a_choice_among_candidates_is_explained(tmp_path: Path, inside: str) -> 
     assert [run["name"] for run in report(tmp_path / "r.html", folder)[1]["runs"]] == ["source_only", "vmt"]
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "tone"),
+    [((None, None), "unknown"), ((0.9, 0.6), "good"), ((0.6, 0.9), "bad"), ((0.61, 0.6), "unknown")],
+)
+def test_an_answer_that_no_run_is_comes_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], accuracies: tuple[float | None, float | None], tone: str
+) -> None:
+    folder, (right, unadapted) = tmp_path / "auto", accuracies
+    fabricate(folder / "source_only", "source_only", unadapted, **GOOD)
+    fabricate(folder / "vmt", accuracy=right, **BETTER)
+    candidates = {
+        "average": {"score": 0.3, "scores": {DEFAULT: 0.5}, "alarm": None, "target_accuracy": right},
+        "source_only": {"target_accuracy": unadapted},
+    }
+    choice = {"text": "All agree.", "chosen": "average", "candidates": candidates}
+    (folder / "summary.json").write_text(json.dumps({"choice": choice}))
+    shutil.copy(folder / "vmt" / "run.json", folder)
+    assert report(tmp_path / "r.html", folder)[1]["answer"] is None, "there is no model to use"
+    (folder / "model.safetensors").touch()
+    data = report(tmp_path / "r.html", folder)[1]
+    assert data["answer"] == "average"
+    assert data["chosen"] is None
+    assert str(folder) in data["verdict"]["headline"]
+    assert data["verdict"]["tone"] == tone
+    assert [row["score"]["value"] for row in data["references"]] == [0.5]
+    (use,) = [step["command"] for step in data["next"] if "predict" in step["command"]]
+    assert str(folder) in shlex.split(use)
+    assert main(["select", str(folder)]) == 0
+    assert str(folder / "model.safetensors") in capsys.readouterr().out.replace("\n", "")
+
+
 def test_the_header_has_runs_task_and_date(tmp_path: Path) -> None:
     page, data = report(tmp_path / "r.html", fabricate(tmp_path / "mine"))
     top = page.split('class="about">')[1].split("</p>")[0]
