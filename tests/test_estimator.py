@@ -212,3 +212,15 @@ def test_bad_arguments_are_named(moved: Arrays, fit: Any, params: Any, offender:
     xs, ys, _ = moved
     with pytest.raises(ValueError, match=offender):
         clone(BRIEF).set_params(**params).fit(xs, ys, **fit)
+
+
+def test_auto_answers_without_target_labels() -> None:
+    random = np.random.default_rng(0)
+    centres, k = 3 * random.normal(size=(3, 5)), np.arange(150) % 3
+    y = np.array(["a", "b", "c"])[k]
+    source = centres[k] + random.normal(size=(150, 5))
+    found = VMTClassifier("auto", iterations=20, random_state=0).fit(source, y, X_target=source + 0.7)
+    assert found.score(source + 0.7, y) > 0.9
+    assert "average_of" in found.model_.about or found.model_.about["method"] in found.model_.about["choice"]
+    with pytest.raises(vmt.InputError, match="dirt_t"):
+        VMTClassifier("auto", dirt_t=True).fit(source, y, X_target=source)

@@ -22,10 +22,13 @@ from vmt.device import default_torch_settings, torch_device
 from vmt.errors import InputError
 from vmt.evaluate.probe import Probe
 from vmt.methods.nouns import Method
+from vmt.methods.settings import AUTO
 from vmt.nets.backbone import expected_format
 from vmt.progress import Progress
+from vmt.runs.auto import Portfolio, carry_out_auto, check_arguments_of_auto
 from vmt.runs.recipes import OF_AUGMENTATION, OF_OPTIMISER, settings_of
 from vmt.runs.run import Run, carry_out, make_run
+from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
 from vmt.validators.evidence import scores
 from vmt.validators.predictions import collapse_alarm, partners
@@ -42,9 +45,13 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     ----------
     method
         A name that ``vmt methods`` lists, or a :class:`vmt.methods.nouns.Method`, whose own settings then hold.
+        ``"auto"`` trains several methods and answers with one of them or with the mean of some, without target labels
+        (docs/auto.md); ``model_.about["choice"]`` says why.
     lambda_d, lambda_s, lambda_t
         Weights of the domain-adversarial loss, of the penalties on the source and of the penalties on the target. None,
         here and below, chooses a value for the kind of samples (:func:`vmt.runs.recipes.defaults_for`).
+    lambda_mcc, temperature
+        The weight of minimum class confusion, and its temperature.
     warm_up
         The share of the iterations over which λ_t grows from 0.
     radius
@@ -110,6 +117,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         lambda_d: float | None = None,
         lambda_s: float | None = None,
         lambda_t: float | None = None,
+        lambda_mcc: float | None = None,
+        temperature: float | None = None,
         warm_up: float | None = None,
         radius: float | None = None,
         iterations: int | None = None,
@@ -145,6 +154,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.lambda_d = lambda_d
         self.lambda_s = lambda_s
         self.lambda_t = lambda_t
+        self.lambda_mcc = lambda_mcc
+        self.temperature = temperature
         self.warm_up = warm_up
         self.radius = radius
         self.iterations = iterations
@@ -191,6 +202,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
             Samples of the target, which need no labels; and labels for ``use_target_labels``.
         """
         source, labels, target, known = self._domains(X, y, sample_domain, X_target, y_target)
+        if isinstance(self.method, str) and self.method == AUTO:
+            return self._choose(self._task(source, labels, target, known, held_out=True))
         task = self._task(source, labels, target, known, held_out=bool(self.keep_best))
         run = self._run(task, known)
         result = carry_out(run, progress=Progress(run.method.name, self.verbose))
@@ -202,6 +215,18 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         for sentence in result.summary["warnings"]:
             warnings.warn(sentence, stacklevel=2)
         self.n_iter_ = result.outcome.step
+        self.model_ = result.model
+        return self
+
+    def _choose(self, task: Task) -> Self:
+        """Train several methods, and keep the answer."""
+        check_arguments_of_auto(AUTO, None, self.dirt_t, self.match_shares, self.use_target_labels or None, {})
+        net = None if self.net == "auto" else self.net
+        portfolio = Portfolio(task, DataSpec(), self._config(), net, self.net_options, iterations=self.iterations)
+        result = carry_out_auto(portfolio, show=self.verbose)
+        for sentence in result.summary["warnings"]:
+            warnings.warn(sentence, stacklevel=3)
+        self.n_iter_ = result.summary["iterations"]
         self.model_ = result.model
         return self
 
@@ -317,7 +342,17 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
                     "dirt_t=True needs a method given by name: pass method=vmt.methods.dirt_t(the method)."
                 )
             return {}
-        names = ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius", *OF_OPTIMISER, *OF_AUGMENTATION)
+        names = (
+            "lambda_d",
+            "lambda_s",
+            "lambda_t",
+            "lambda_mcc",
+            "temperature",
+            "warm_up",
+            "radius",
+            *OF_OPTIMISER,
+            *OF_AUGMENTATION,
+        )
         # A classifier that was pickled by an earlier version lacks the attributes that are newer.
         set_ = {name: value for name in names if (value := getattr(self, name, None)) is not None}
         takes = settings_of(self.method)
