@@ -15,7 +15,7 @@ import pytest
 import vmt
 from tests.own_data import write_blobs
 from tests.report_runs import fabricate, report, three_runs, train
-from vmt.cli.main import main
+from vmt.cli.main import build_parser, main
 from vmt.report.standing import standing_of
 from vmt.report.verdict import run_to_use, verdict_on_all
 from vmt.runs.record import read_run_record, status_of
@@ -297,6 +297,8 @@ def test_an_answer_that_no_run_is_comes_first(
     assert [row["score"]["value"] for row in data["references"]] == [0.5]
     (use,) = [step["command"] for step in data["next"] if "predict" in step["command"]]
     assert str(folder) in shlex.split(use)
+    for step in data["next"]:
+        build_parser().parse_args(shlex.split(step["command"])[1:])
     assert main(["select", str(folder)]) == 0
     assert str(folder / "model.safetensors") in capsys.readouterr().out.replace("\n", "")
 

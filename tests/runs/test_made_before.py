@@ -196,8 +196,10 @@ def test_random_numbers_are_drawn_by_the_same_names(one_thread: None) -> None:
 
 
 def test_every_flag_is_there() -> None:
-    # Its default means one run at a time, as before; on Ray it means as many as there is room for.
-    assert list(lost(then("options"), described.options())) == ["vmt paper run --at-once"]
+    # --only takes several patterns now. The default of --at-once means one run at a time, as before; on Ray it means as
+    # many as there is room for.
+    expected = ["vmt paper run --only", "vmt paper run --at-once"]
+    assert list(lost(then("options"), described.options())) == expected
 
 
 def lost(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:

@@ -134,9 +134,10 @@ def references(standings: Sequence[Standing], choice: Mapping[str, Any] | None) 
             known = {**found, "target_accuracy": None} if standing.run.tested else found  # on other samples
             rows.append({"name": ADABN, "after": i, **figures(known, samples)})
     folders = {each.run.folder.name for each in standings}
+    samples = (standings[-1].run.last.get("target") or {}).get("samples", 0) if standings else 0
     for name, about in candidates_in(choice).items():
         if name not in folders:
-            rows.append({"name": name, "after": len(standings) - 1, **figures(about, 0)})
+            rows.append({"name": name, "after": len(standings) - 1, **figures(about, samples)})
     return rows
 
 

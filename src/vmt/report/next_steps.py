@@ -9,7 +9,7 @@ from typing import Any
 
 from vmt.errors import InputError
 from vmt.methods.nouns import decay_for
-from vmt.methods.settings import DirtTSettings, Settings
+from vmt.methods.settings import AUTO, DirtTSettings, Settings
 from vmt.nets.factory import OWN_MODULE, factory_name
 from vmt.nets.registry import NetSettings
 from vmt.report.samples import Options
@@ -38,8 +38,8 @@ HELD_OUT = "held-out/"
 LARGEST_LAMBDA_T = 1.0
 # Fields of Config that a repeated run should share. The others are chosen anew, by its length and machine.
 REPEATED = ("seed", "batch_size", "precision", "keep_best")
-# Fields of Recipe that are written in ways of their own. Any other has a flag with its name.
-WRITTEN = ("method", "settings", "dirt_t", "net", "net_options", "config", "target_labels")
+# Fields of Recipe that are written in ways of their own, or follow from the data. Any other has a flag with its name.
+WRITTEN = ("method", "settings", "dirt_t", "net", "net_options", "config", "target_labels", "balance_classes")
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ def next_steps(
     if adapted_fail:
         steps = repairs[:1] + steps
     steps += source_only_step(standings, chosen, folders, out, options)
+    if answer is not None:
+        return steps + ([another_seed(answer, chosen, options)] if accuracy_of(chosen.run) else [])
     if any(sign.level == WATCH and "still rising" in sign.text for sign in chosen.signs):
         steps.append(again("It was still improving: train longer.", chosen, options, **longer(chosen.run.spec.recipe)))
     elif accuracy_of(chosen.run) and one_seed(chosen, standings):
@@ -106,6 +108,16 @@ def use_step(chosen: Standing, options: Options, answer: Path | None = None) -> 
         parts += ["--label", data.label]
     where = "its target samples" if data.target else "your own files, in place of SAMPLES"
     return Step(f"{what}: predict {where}.", joined(parts))
+
+
+def another_seed(answer: Path, like: Standing, options: Options) -> Step:
+    """The same candidates with another seed."""
+    spec, text, out = like.run.spec, "See how much the seed matters.", free(answer)
+    seed = spec.recipe.config.seed + 1
+    if not spec.data.in_files:
+        return Step(text, f"vmt.adapt(source, target, {AUTO!r}, seed={seed}, out={str(out)!r})", python=True)
+    data = data_words(spec.data.moved(options.places))
+    return Step(text, joined(["vmt", "train", *data, "--method", AUTO, "--seed", str(seed), "--out", str(out)]))
 
 
 def label_step(folders: Sequence[Path], out: Path, options: Options) -> Step:
@@ -202,8 +214,10 @@ def again(text: str, like: Standing, options: Options, out: Path | None = None, 
     if run.spec.can_be_built_again and set(recipe.settings) <= writable:
         words = train_command(run.spec.data.moved(options.places), recipe)
         if recipe.method == run.spec.recipe.method:  # another method has its own
+            # With equal class shares, which are the default on features, the flag would ask for something else.
+            left_out = {*WRITTEN, "match_shares"} if recipe.balance_classes else WRITTEN
             words += [
-                word for name in names(Recipe) if name not in WRITTEN for word in flag(name, getattr(recipe, name))
+                word for name in names(Recipe) if name not in left_out for word in flag(name, getattr(recipe, name))
             ]
         return Step(text, joined([*words, "--out", str(out)]))
     return Step(text, adapt_call(recipe, out, bool(changes.get("resume"))), python=True)
@@ -227,10 +241,7 @@ def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
 
 def train_command(data: DataSpec, recipe: Recipe) -> list[str]:
     """The words of the ``vmt train`` command for a recipe, with every setting that it has."""
-    words = ["vmt", "train", *([data.task] if data.task else [])]
-    for name in names(DataSpec):
-        if name != "task" and (value := getattr(data, name)) is not None:
-            words += flag(name, value)
+    words = ["vmt", "train", *data_words(data)]
     if data.from_model is None:
         words += ["--method", recipe.method, "--net", recipe.net]
     elif (own := factory_name(recipe.net)) is not None:  # the model has its network
@@ -251,6 +262,15 @@ def train_command(data: DataSpec, recipe: Recipe) -> list[str]:
             words += flag(name, recipe.net_options[name])
     for name, value in repeated(recipe.config).items():
         words += flag(name, value)
+    return words
+
+
+def data_words(data: DataSpec) -> list[str]:
+    """The words that name the data."""
+    words = [data.task] if data.task else []
+    for name in names(DataSpec):
+        if name != "task" and (value := getattr(data, name)) is not None:
+            words += flag(name, value)
     return words
 
 
