@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from vmt.data.task import Task
+from vmt.device import torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
@@ -169,6 +170,7 @@ def carry_out_auto(
     """Train the candidates and choose one of them. With ``folder`` they are recorded, and ``resume`` continues."""
     if portfolio.minutes is not None and not portfolio.minutes > 0:
         raise InputError(f"minutes must be a positive number, but got {portfolio.minutes}.")
+    torch_device(portfolio.config.device)  # refused before the folder is made
     began = time.monotonic()
     with interruptible() as interrupted, nullcontext() if folder is None else folder_lock(folder):
         plan = _planned(portfolio, folder, resume)
