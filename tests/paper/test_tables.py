@@ -296,36 +296,46 @@ def test_the_committed_pages_match_the_committed_results(capsys: pytest.CaptureF
 
 
 def test_the_readme_has_the_numbers_of_the_result_files() -> None:
-    """Every row of its table of results, in order: the cell, and whether its runs are kept as earlier ones."""
+    """Its table has a row for each task, and for VMT and VMT + DIRT-T the paper's number and two of ours."""
     root = Path(__file__).parents[2]
-    main, without = "evaluation", "evaluation-no-in"
-    cells = [
-        *((main, row, "mnist-svhn") for row in ("Source-Only", SOURCE_ROW, "VADA", "Co-DA")),
-        *(("ten-runs", row, "mnist-svhn") for row in ("VMT@40K", "VMT@40K, warm-up")),
-        *(("ten-runs", row, "mnist-svhn") for row in ("VMT + DIRT-T@160K", "VMT + DIRT-T@160K, warm-up")),
-        *((main, row, "svhn-mnist") for row in ("VMT", "VMT, warm-up", "VMT + DIRT-T, warm-up")),
-        *((main, row, "mnist-mnistm") for row in ("VMT", "VMT, warm-up", "VMT + DIRT-T, warm-up")),
-        *((main, row, "syn-svhn") for row in ("VMT", "VMT + DIRT-T")),
-        *((main, "VMT", task) for task in ("cifar-stl", "stl-cifar")),
-        *((without, row, "mnist-svhn") for row in ("Source-Only", SOURCE_ROW, "VADA", "VMT at 40,000")),
-        (without, "VMT + DIRT-T", "mnist-svhn"),
-        ("upper-bound", "Train on Target", "mnist-svhn"),
+    readme = (root / "README.md").read_text()
+    main, without, ten = "evaluation", "evaluation-no-in", "ten-runs"
+    cells: list[tuple[tuple[str, str] | None, ...]] = [
+        ((ten, "VMT@40K"), (ten, "VMT@40K, warm-up"), (ten, "VMT + DIRT-T@160K"), (ten, "VMT + DIRT-T@160K, warm-up")),
+        *[tuple((main, row) for row in ("VMT", "VMT, warm-up", "VMT + DIRT-T", "VMT + DIRT-T, warm-up"))] * 2,
+        ((main, "VMT"), None, (main, "VMT + DIRT-T"), None),
+        ((main, "VMT"), None, None, None),
+        ((main, "VMT"), None, (main, "VMT + DIRT-T"), None),
+        ((without, "VMT at 40,000"), None, (without, "VMT + DIRT-T"), None),
     ]
-    table = (
-        (root / "README.md")
-        .read_text()
-        .partition("| | task | paper (%) | ours (%) | seeds |\n|---|---|---|---|---|\n")[2]
-    )
-    lines = [line.split("|")[1:-1] for line in table.partition("\n\n")[0].splitlines()]
-    assert len(lines) == len(cells)
-    for (name, row, task), (label, _, paper_text, ours, seeds) in zip(cells, lines, strict=True):
-        cell = cell_of(name, row, task)
-        folder = root / "results" / ("earlier" if "without the effect" in label else "")
-        (found,) = rows_of(Table("t", "t", (cell,)), folder)
-        assert f"{found['paper']:.1f}" in paper_text, label
-        if found["runs"]:
-            spread = "" if found["std"] is None else f" ± {found['std']:.1f}"
-            assert ours.strip(" *") == f"{found['ours']:.1f}{spread}", label
-            assert int(seeds) == found["runs"], label
-        else:
-            assert ours.strip().removeprefix("partial: ") in found["partial"][0], label
+    tasks = ("mnist-svhn", "svhn-mnist", "mnist-mnistm", "syn-svhn", "cifar-stl", "stl-cifar", "mnist-svhn")
+
+    def found(name: str, row: str, task: str) -> dict[str, Any]:
+        return rows_of(Table("t", "t", (cell_of(name, row, task),)), root / "results")[0]
+
+    def ours(of: dict[str, Any]) -> str:
+        return f"{of['ours']:.1f}" + ("" if of["std"] is None else f" ± {of['std']:.1f}")
+
+    table = readme.partition("| task | VMT: paper |")[2].partition("\n\n")[0]
+    lines = [[part.strip() for part in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    assert len(lines) == len(cells) == len(tasks)
+    for task, row, line in zip(tasks, cells, lines, strict=True):
+        papers, shown = (line[1], line[4]), (*line[2:4], *line[5:7])
+        for cell_name, text, expected in zip(row, shown, (papers[0],) * 2 + (papers[1],) * 2, strict=True):
+            if cell_name is None:
+                assert text == "–", line
+                continue
+            of = found(*cell_name, task)
+            assert f"{of['paper']:.1f}" == expected.split(" ")[0], line
+            assert text.replace("**", "") == (f"{ours(of)} ({of['runs']})" if of["runs"] else "–"), line
+    prose = re.sub(r"\s+", " ", readme.replace("**", ""))
+    source, vada = found(main, "Source-Only", "mnist-svhn"), found(main, "VADA", "mnist-svhn")
+    assert f"Source only has {ours(source)} % (the paper: {source['paper']}; one seed)" in prose
+    assert f"VADA {ours(vada)} % ({vada['paper']}; two seeds)" in prose
+    assert (source["runs"], vada["runs"]) == (1, 2)
+    source, vada = (found(without, row, "mnist-svhn") for row in ("Source-Only", "VADA"))
+    bound = found("upper-bound", "Train on Target", "mnist-svhn")
+    assert f"source only has {ours(source)} % ({source['paper']}), VADA {ours(vada)} % ({vada['paper']})" in prose
+    assert f"training on target labels {ours(bound)} % ({bound['paper']})" in prose
+    of_source = [ours(found(name, SOURCE_ROW, "mnist-svhn")) for name in (main, without)]
+    assert f"it has {of_source[0]} % and, without instance norm, {of_source[1]} %" in prose
