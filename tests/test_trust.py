@@ -153,3 +153,25 @@ def test_a_picture_never_starts_ghostscript(tmp_path: Path, monkeypatch: pytest.
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "program.png (damaged)" in done.stdout, done.stderr
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "export"])
+def test_a_function_for_features_that_only_the_record_of_a_run_names_is_not_imported(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = tmp_path / "it ran"
+    (tmp_path / f"evil_{command}.py").write_text(f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8), np.arange(20) % 2
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    data, run = tmp_path / "a.npz", tmp_path / "run"
+    vmt.adapt(data, data, "source_only", iterations=2, batch_size=4, device="cpu", out=run, progress=False)
+    record = json.loads((run / "run.json").read_text())
+    record["data"]["features"] = f"evil_{command}:make"
+    (run / "run.json").write_text(json.dumps(record))
+    main([command, str(run)])
+    assert not ran.exists()
+    # The attack is real: it works on whoever names the function.
+    main([command, str(run), "--features", f"evil_{command}:make"])
+    assert ran.exists()

@@ -91,3 +91,12 @@ def test_samples_of_another_kind_are_refused(trained: Path, tmp_path: Path, caps
     arguments = ["train", "--from", str(trained / "run"), "--target", str(tmp_path / "other.npz")]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 2
     assert "9" in capsys.readouterr().err
+
+
+def test_a_refined_network_of_the_users_is_evaluated_on_its_target(tmp_path: Path) -> None:
+    source, target = write_blobs(tmp_path)
+    own = ["--net", "tests.user_modules:still"]
+    data = ["--source", source, "--target", target, "--out", tmp_path / "run", "--iterations", 10]
+    assert main([str(each) for each in ["train", *data, *own, *SHORT]]) == 0
+    assert refine(tmp_path, tmp_path / "refined", "--iterations", 4, "--target-test", tmp_path / "test.npz", *own) == 0
+    assert main(["evaluate", str(tmp_path / "refined"), *own]) == 0

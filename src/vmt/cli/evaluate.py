@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmt.cli.options import add_device, add_json, add_net
+from vmt.cli.options import add_device, add_json, add_net, given
 from vmt.data.files.paths import FORMATS
 from vmt.errors import InputError
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         for note in notes:
             print(note)
     else:
-        x, y, name = test_set(arguments.model, arguments.data, model.backbone)
+        x, y, name = test_set(arguments, model.backbone)
     evaluation = model.evaluate(x, y)
     print(f"{evaluation.accuracy:.2%} of {evaluation.samples} samples of {name}", evaluation.table(), sep="\n")
     if arguments.json:
@@ -73,18 +73,19 @@ def label_of(model: Path) -> str | None:
     return read_run(model).data.label if (model / RUN).is_file() else None
 
 
-def test_set(folder: Path, data_folder: str | None, backbone: Backbone | None) -> tuple[Any, Any, str]:
+def test_set(arguments: argparse.Namespace, backbone: Backbone | None) -> tuple[Any, Any, str]:
     """The target test set that a run was started with."""
     from vmt.runs.folder import read_run
-    from vmt.runs.spec import load_data
+    from vmt.runs.spec import check_features, load_data
 
+    folder: Path = arguments.model
     if not folder.is_dir():
         raise InputError(f"{folder} is a model file, which has no test set: give one with --test.")
     spec = read_run(folder)
-    data = spec.data
-    if data_folder is not None:
-        data = replace(data, data=data_folder)
-    test = load_data(data, backbone=backbone, memory=spec.recipe.config.memory).target_test
+    data = spec.data if arguments.data is None else replace(spec.data, data=arguments.data)
+    check_features(data, given(arguments, ["features"]).values(), folder)
+    memory = spec.recipe.config.memory
+    test = load_data(data, backbone=backbone, memory=memory, network=arguments.net).target_test
     if test is None:
         raise InputError(f"the run {folder} has no labelled target samples: give some with --test.")
     return test.x, test.y, test.name

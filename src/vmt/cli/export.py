@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmt.cli.options import add_json, add_net
+from vmt.cli.options import add_json, add_net, given
 from vmt.data.files.paths import FORMATS, MOST_CHECKED, ONNX
 from vmt.errors import InputError
 
@@ -91,7 +91,7 @@ def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, 
     import torch
 
     from vmt.runs.folder import RUN, read_run
-    from vmt.runs.spec import load_data
+    from vmt.runs.spec import check_features, load_data
 
     if arguments.check is not None:
         return iter(first_samples(arguments.check, model, arguments.label)), arguments.check
@@ -105,7 +105,8 @@ def samples_to_check(arguments: argparse.Namespace, model: Model) -> tuple[Any, 
             except InputError:
                 return None, "random pictures, because the run's data were not found"
         try:
-            task = load_data(data, memory=spec.recipe.config.memory)
+            check_features(data, given(arguments, ["features"]).values(), arguments.model)
+            task = load_data(data, memory=spec.recipe.config.memory, network=arguments.net)
         except InputError:  # a model can be exported although its data are gone
             return None, "random samples, because the run's data were not found"
         samples = task.target_test or task.target

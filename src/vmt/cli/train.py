@@ -336,7 +336,7 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     check_same_settings(spec, asked)
     spec = replace(spec, recipe=replace(spec.recipe, config=config))
     check_trusted(NetSpec(spec.recipe.net, (), 0), arguments.net, folder)
-    check_features(spec.data, [arguments.features] if arguments.features else [], folder)
+    check_features(spec.data, given(arguments, ["features"]).values(), folder)
     cache, network = not arguments.no_cache, arguments.net
     says = notes(spec.recipe.method)
     task = load_data(spec.data, says, cache, memory=config.memory, network=network, device=config.device)
