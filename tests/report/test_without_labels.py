@@ -16,6 +16,8 @@ import vmt
 from tests.own_data import write_blobs
 from tests.report_runs import fabricate, report, three_runs, train
 from vmt.cli.main import build_parser, main
+from vmt.report.next_steps import again
+from vmt.report.samples import Options
 from vmt.report.standing import standing_of
 from vmt.report.verdict import run_to_use, verdict_on_all
 from vmt.runs.record import read_run_record, status_of
@@ -184,6 +186,19 @@ def test_the_commands_work_as_they_are_written(
         assert main([*arguments, *(["--iterations", "2"] if arguments[0] == "train" else [])]) == 0, step
     made = ["predictions.csv"] if "good" in runs else [f"my runs/{runs[0]}-2/model.safetensors"]
     assert all(Path(name).is_file() for name in made)
+
+
+def test_a_run_that_is_repeated_with_another_seed_has_the_same_settings(tmp_path: Path) -> None:
+    """Among them the radius, which follows from the number of features and has many digits."""
+    source, target = write_blobs(tmp_path)
+    run = read_run_record(
+        train(tmp_path / "run", ["--source", str(source), "--target", str(target)], "--method", "vmt")
+    )
+    step = again("", standing_of(run, "run", status_of(run), []), Options(), tmp_path / "other", seed=1)
+    assert main(shlex.split(step.command)[1:]) == 0
+    other = read_run_record(tmp_path / "other")
+    assert other.spec.recipe.config.seed == 1
+    assert other.settings_key == run.settings_key
 
 
 def test_labels_that_turn_up_later(

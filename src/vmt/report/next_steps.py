@@ -299,7 +299,17 @@ def flag(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [f"--{written}" if value else f"--no-{written}"]
     values = value if isinstance(value, list) else [value]
-    return [f"--{written}", *(f"{each:g}" if isinstance(each, float) else str(each) for each in values)]
+    return [f"--{written}", *(number(each) if isinstance(each, float) else str(each) for each in values)]
+
+
+def number(value: float) -> str:
+    """A number with all of its digits: a command must repeat the settings of a run exactly.
+
+    >>> number(1000.0), number(0.01), number(1 / 3)
+    ('1000', '0.01', '0.3333333333333333')
+    """
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def net_flag(run: RunRecord) -> list[str]:
