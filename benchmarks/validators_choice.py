@@ -45,7 +45,7 @@ from vmt.evaluate.probe import make_probe, ranking_key
 from vmt.nets.networks import Staged
 from vmt.runs.folder import environment
 from vmt.runs.recipes import own_recipe
-from vmt.runs.run import make_run, with_target_shares
+from vmt.runs.run import make_run, with_shares
 from vmt.train import Config, train
 from vmt.validators import VALIDATORS, Evidence, choose, refined_scores, scores
 
@@ -143,7 +143,7 @@ def trained(task: Task, trial: Trial, method: str, dirt_t: bool) -> Iterator[tup
         seconds.append(time.perf_counter() - started)
         outputs.append(probe.evidence(network, None))
 
-    matched = with_target_shares(run)[0] if run.recipe.match_shares else task
+    matched, _ = with_shares(run)
     outcome = train(matched, run.method, run.build, config, phase_ended=phase_ended)
     evaluations = [record for record in outcome.records if "target" in record]
     for phase, record, evidence, spent in zip(run.method.phases, evaluations, outputs, seconds, strict=True):

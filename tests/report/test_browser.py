@@ -124,7 +124,7 @@ def test_names_of_classes_are_shown_and_not_run(page: Any) -> None:
 
 
 def test_runs_are_chosen_and_hidden(page: Any) -> None:
-    assert page.locator("#run").input_value() == "1"
+    assert page.locator("#run").input_value() == str(page.evaluate("DATA.first"))
     assert "dirt_t" in page.locator("[data-chart='target/accuracy'] svg").text_content()
     page.select_option("#run", "0")
     assert "lower bound" in page.locator("#run-verdict").inner_text()
@@ -189,6 +189,7 @@ def test_samples_are_ordered_and_filtered(page: Any) -> None:
     def confidences() -> list[float]:
         return [float(card.get_attribute("data-confidence")) for card in page.locator(".sample").all()]
 
+    page.select_option("#run", "1")  # which of the two is shown first is decided by rounding
     assert len(confidences()) == 24
     assert confidences() == sorted(confidences()), "the doubtful ones come first"
     page.locator("#gallery-differs").check()
