@@ -233,15 +233,19 @@ def test_source_only_is_the_answer_if_no_trial_is_credibly_better(tmp_path: Path
     assert "credibly" in result.reason
 
 
-def test_a_callback_can_give_a_run_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("event", ["on_evaluate", "on_checkpoint"])
+def test_a_callback_can_give_a_run_up(tmp_path: Path, event: str) -> None:
     class Impatient(vmt.Callback):
-        def on_evaluate(self, record: Any) -> None:
-            raise vmt.GiveUp("it takes too long")
+        pass
 
+    def give_up(self: vmt.Callback, *_: Any) -> None:
+        raise vmt.GiveUp("it takes too long")
+
+    setattr(Impatient, event, give_up)
     parts = moved_clusters()
     model = vmt.adapt(
-        parts["source"], parts["target"][0], iterations=20, evaluate_every=10, device="cpu", out=tmp_path / "run",
-        callbacks=[Impatient()], progress=False,
+        parts["source"], parts["target"][0], iterations=20, evaluate_every=10, checkpoint_every=10, device="cpu",
+        out=tmp_path / "run", callbacks=[Impatient()], progress=False,
     )  # fmt: skip
     summary = read_json(tmp_path / "run" / SUMMARY)
     assert (summary["pruned"], summary["finished"], summary["given_up"]) == ("it takes too long", False, True)

@@ -145,16 +145,16 @@ def train(
             while training.done < training.end:
                 try:
                     count = training.advance()
+                    stop = training.has_given_up or interrupted() or time.monotonic() > deadline
+                    stop, training.steps_per_chunk = ranks.agree(stop, training.steps_per_chunk)
+                    stop = stop and not training.is_finished
+                    if stop or training.is_due(config.checkpoint_every):
+                        training.save()
                 except GiveUp as reason:
                     if ranks.count > 1:
                         raise  # the other ranks know nothing of it
                     training.pruned = str(reason)
                     return training.outcome()
-                stop = training.has_given_up or interrupted() or time.monotonic() > deadline
-                stop, training.steps_per_chunk = ranks.agree(stop, training.steps_per_chunk)
-                stop = stop and not training.is_finished
-                if stop or training.is_due(config.checkpoint_every):
-                    training.save()
                 progress.advance(count)
                 training.announce_time(time_announced)
                 if stop:
