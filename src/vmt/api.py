@@ -31,7 +31,7 @@ from vmt.runs.callbacks import Callback
 from vmt.runs.folder import check_started_from_python, recorded_recipe
 from vmt.runs.recipes import every_setting
 from vmt.runs.run import LOWER_BOUND, Run, carry_out, make_run
-from vmt.runs.search import require_optuna
+from vmt.runs.search import check_method, require_optuna
 from vmt.runs.search_result import SearchResult, search_around
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
@@ -294,8 +294,7 @@ def search(
     require_optuna()
     config, asked = split_settings(settings)
     check_arguments(method, out, False, asked, dirt_t)
-    if not isinstance(method, str):
-        raise InputError("a search needs a method given by name, whose settings it can change: pass 'vmt' or another.")
+    method = check_method(method)
     data = data_of(source, target, target_test, None, 1.0)
     data = dataclasses.replace(data, impute=impute, standardise_per_domain=standardise_per_domain or None)
     backbone = None if features is None else make_backbone(features, device=device)

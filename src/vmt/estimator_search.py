@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from vmt.errors import InputError
 from vmt.estimator import VMTClassifier
 from vmt.runs.run import LOWER_BOUND
-from vmt.runs.search import require_optuna
+from vmt.runs.search import check_method, require_optuna
 from vmt.runs.search_result import search_around
 from vmt.validators.registry import DEFAULT
 
@@ -99,8 +99,7 @@ class VMTSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         require_optuna()
         if not isinstance(self.estimator, VMTClassifier):
             raise InputError(f"VMTSearch needs a VMTClassifier, not a {type(self.estimator).__name__}.")
-        if not isinstance(self.estimator.method, str):
-            raise InputError("a search needs a method given by name, whose settings it can change: pass 'vmt'.")
+        check_method(self.estimator.method)
         fitted = clone(self.estimator)
         source, labels, target, known = fitted._domains(X, y, sample_domain, X_target, y_target)
         task = fitted._task(source, labels, target, known, held_out=True)

@@ -390,7 +390,12 @@ def test_the_estimator_searches_and_predicts() -> None:
     assert sorted(again.results_["trial"]) == [0, 1]
     assert again.results_["param_lr"][again.results_["trial"].index(0)] == pytest.approx(1e-2)
     assert len({len(column) for column in again.results_.values()}) == 1
-    with pytest.raises(vmt.InputError, match="lambda_mcc"):
-        vmt.VMTSearch(vmt.VMTClassifier(), space={"lambda_mcc": [0.1, 1]}).fit(x, y, X_target=xt)
+    with pytest.raises(vmt.InputError, match="lambda_p"):
+        vmt.VMTSearch(vmt.VMTClassifier(), space={"lambda_p": [0.1, 1]}).fit(x, y, X_target=xt)
     with pytest.raises(vmt.InputError, match="list"):
         vmt.VMTSearch([]).fit(x, y, X_target=xt)
+    for other in ("auto", vmt.methods.vada()):
+        with pytest.raises(vmt.InputError, match="search"):
+            vmt.VMTSearch(vmt.VMTClassifier(other)).fit(x, y, X_target=xt)
+        with pytest.raises(vmt.InputError, match="search"):
+            vmt.search((x, y), xt, other)

@@ -14,7 +14,7 @@ from vmt.cli.select import Column, fitted, number, say, terminal_width
 from vmt.cli.train import DEFAULTS, add_data, add_settings, by_flags, name_functions
 from vmt.data.tasks import NAMES_OF_TASKS
 from vmt.errors import InputError, size_of
-from vmt.methods.settings import AUTO, DEFAULT_METHOD, METHODS
+from vmt.methods.settings import DEFAULT_METHOD, METHODS
 from vmt.nets.registry import NETS, NetSettings
 from vmt.progress import STDERR, STDOUT, to_stderr
 from vmt.runs.spec import DataSpec
@@ -93,7 +93,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from vmt.runs.ray_tasks import where_to_run
-    from vmt.runs.search import SearchSpec, Stopped, carry_out_search, often_evaluated, reference_of, require_optuna
+    from vmt.runs.search import (
+        SearchSpec,
+        Stopped,
+        carry_out_search,
+        check_method,
+        often_evaluated,
+        reference_of,
+        require_optuna,
+    )
     from vmt.runs.search_result import clean, conclude
     from vmt.runs.space import default_space, read_space
 
@@ -108,8 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     data.check()
     if data.from_model is not None:
         raise InputError("a search needs a source: leave out --from, or use vmt train.")
-    if arguments.method == AUTO:
-        raise InputError(f"the method {AUTO} chooses among methods and has no settings to search: name another.")
+    check_method(arguments.method or DEFAULT_METHOD)
     name_functions(arguments)
     spec, task = by_flags(arguments, data)
     every = given(arguments, ["evaluate_every", "checkpoint_every"])

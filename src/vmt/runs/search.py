@@ -36,6 +36,7 @@ from torch import nn
 from vmt.data.task import Task
 from vmt.disk import explain_write_errors, waiting_lock
 from vmt.errors import Diverged, InputError, counted, first_line, parsing
+from vmt.methods.nouns import Method
 from vmt.methods.settings import AUTO
 from vmt.nets.factory import OWN_MODULE, factory_name, network_of
 from vmt.progress import Notify, Progress, silent
@@ -106,11 +107,9 @@ class SearchSpec:
 
     def __post_init__(self) -> None:
         check_name(self.by)
-        for name, least in (("trials", 1), ("keep", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be {least} or more, but got {getattr(self, name)}.")
-        if self.recipe.method == AUTO:
-            raise InputError(f"the method {AUTO} chooses among methods and has no settings to search: name one.")
+        for name in ("trials", "keep"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be 1 or more, but got {getattr(self, name)}.")
         if not self.space:
             raise InputError(f"the method {self.recipe.method} has no settings with default ranges: give a space.")
         if self.recipe.config.keep_best:
@@ -160,6 +159,15 @@ def often_evaluated(recipe: Recipe, given: Mapping[str, Any] | None = None) -> R
     """
     every = {name: min(getattr(recipe.config, name), evaluations_for(length_of(recipe))) for name in INTERVALS}
     return replace(recipe, config=replace(recipe.config, **{**every, **(given or {})}))
+
+
+def check_method(method: str | Method) -> str:
+    """The name of a method whose settings can be searched; any other is refused."""
+    if isinstance(method, Method):
+        raise InputError("a search needs a method given by name, whose settings it can change: pass 'vmt' or another.")
+    if method == AUTO:
+        raise InputError(f"the method {AUTO} chooses among methods and has no settings to search: name another.")
+    return method
 
 
 def require_optuna() -> Any:
