@@ -186,6 +186,15 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
+def as_flag(name: str) -> str:
+    """A setting as the command line writes it.
+
+    >>> as_flag("lambda_t")
+    '--lambda-t'
+    """
+    return "--" + name.replace("_", "-")
+
+
 def perhaps(name: str, known: Iterable[str]) -> str:
     """A suggestion for an unknown name.
 

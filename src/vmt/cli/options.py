@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, get_args
 
+from vmt.errors import as_flag
+
 WIDEST = 118
 
 
@@ -22,7 +24,7 @@ def add_fields(group: argparse._ActionsContainer, cls: type[Any], skip: Sequence
     for field in fields(cls):
         if field.name in skip:
             continue
-        option = "--" + field.name.replace("_", "-")
+        option = as_flag(field.name)
         kind: Any = next((each for each in get_args(field.type) if each is not type(None)), field.type)
         text = texts[field.name] + (f" (default: {field.default})" if field.default not in (None, "") else "")
         if kind is bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_device, add_place
-from vmt.errors import InputError, counted
+from vmt.errors import InputError, as_flag, counted
 from vmt.paper.experiment import Job, Table, jobs_for
 from vmt.paper.tables import M2S, TABLES, find_table
 from vmt.progress import to_stderr
@@ -204,7 +204,7 @@ def run_table(arguments: argparse.Namespace) -> int:
     table = chosen(arguments)
     for name in ("phases", "at_once", "choose_on"):
         if (value := getattr(arguments, name)) is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')} must be 1 or more, but got {value}.")
+            raise InputError(f"{as_flag(name)} must be 1 or more, but got {value}.")
     jobs = jobs_for(table.cells, arguments.seeds, arguments.only, arguments.phases)
     if arguments.data is None:
         raise InputError(f"the paper's runs need the official files: give their folder with --data ({GET_DATA}).")

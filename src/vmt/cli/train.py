@@ -14,7 +14,7 @@ from vmt.cli.options import add_fields, add_json, field_helps, given, names_of, 
 from vmt.data.framing import INTERPOLATIONS
 from vmt.data.picture_sets import PICTURE_TASKS
 from vmt.data.tasks import NAMES_OF_TASKS
-from vmt.errors import InputError
+from vmt.errors import InputError, as_flag
 from vmt.methods.settings import AUTO, DEFAULT_METHOD, METHODS, DirtTSettings, Settings, unnamed_method
 from vmt.nets.registry import NETS, NetSettings
 from vmt.progress import STDOUT, Notify, Progress
@@ -311,9 +311,7 @@ def check_auto(arguments: argparse.Namespace, data: DataSpec) -> None:
     if data.task is not None:
         raise InputError(f"the method auto is for your own data: leave it out for {data.task}, which has a recipe.")
     asked = given(arguments, [name for name in METHOD if name not in ("method", "net", "iterations")])
-    check_arguments_of_auto(
-        AUTO, None, bool(arguments.dirt_t), None, data.use_target_labels, asked, lambda n: "--" + n.replace("_", "-")
-    )
+    check_arguments_of_auto(AUTO, None, bool(arguments.dirt_t), None, data.use_target_labels, asked, as_flag)
 
 
 def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:

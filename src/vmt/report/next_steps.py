@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from vmt.errors import InputError
+from vmt.errors import InputError, as_flag
 from vmt.methods.nouns import decay_for
 from vmt.methods.settings import AUTO, DirtTSettings, Settings
 from vmt.nets.factory import OWN_MODULE, factory_name
@@ -134,7 +134,7 @@ def report_command(folders: Sequence[Path], options: Options) -> list[str]:
     words = ["vmt", "report", *map(str, folders)]
     for name in ("data", "source", "target"):
         if (place := getattr(options.places, name)) is not None:
-            words += [f"--{name}", place]
+            words += flag(name, place)
     for flag_name, named in (("--net", options.nets), ("--features", options.features)):
         for name in named:
             words += [flag_name, name]
@@ -294,12 +294,11 @@ def follows_length(refine: Mapping[str, Any]) -> bool:
 
 
 def flag(name: str, value: Any) -> list[str]:
-    """A setting as the command line writes it."""
-    written = name.replace("_", "-")
+    """The words of a setting in a command."""
     if isinstance(value, bool):
-        return [f"--{written}" if value else f"--no-{written}"]
+        return [as_flag(name if value else f"no_{name}")]
     values = value if isinstance(value, list) else [value]
-    return [f"--{written}", *(number(each) if isinstance(each, float) else str(each) for each in values)]
+    return [as_flag(name), *(number(each) if isinstance(each, float) else str(each) for each in values)]
 
 
 def number(value: float) -> str:

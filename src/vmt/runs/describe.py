@@ -8,6 +8,7 @@ from typing import Any
 from vmt import methods
 from vmt.data.task import Task
 from vmt.device import torch_device
+from vmt.errors import as_flag
 from vmt.methods.nouns import OPTIMISERS, SGD, AnyOptimiser, Inverse
 from vmt.methods.settings import AUTO
 from vmt.nets.backbone import backbone_function
@@ -46,7 +47,7 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     yield f"iterations: {used['iterations']} of {recipe.method} (--iterations)"
     yield f"optimiser: {described_optimiser(recipe.build().phases[0].updates[-1].optimiser)} (--optimiser, --lr)"
     if weights := {name: sign for name, sign in WEIGHTS.items() if name in recipe.settings or used.get(name)}:
-        flags = ", ".join("--" + name.replace("_", "-") for name in weights)
+        flags = ", ".join(map(as_flag, weights))
         yield f"weights: {', '.join(f'{sign} {used[name]:g}' for name, sign in weights.items())} ({flags})"
     if used.get("warm_up"):
         growing = "λ_t and λ_mcc grow" if used.get("lambda_mcc") else "λ_t grows"

@@ -42,7 +42,7 @@ from vmt.data.files.paths import is_utf8
 from vmt.data.stored import StoredSamples
 from vmt.data.task import Task
 from vmt.disk import DAY, explain_write_errors, remove_abandoned, temporary_files, write_atomically
-from vmt.errors import InputError, check_types, from_json, parsing, shown
+from vmt.errors import InputError, as_flag, check_types, from_json, parsing, shown
 from vmt.methods.nodes import View
 from vmt.methods.nouns import Method
 from vmt.nets.factory import OWN_MODULE, NetSpec
@@ -188,7 +188,7 @@ def check_same_settings(spec: RunSpec, asked: Mapping[str, Any]) -> None:
     known |= {"method": recipe.method, "net": recipe.net, "dirt_t": recipe.dirt_t is not None}
     known["match_shares"] = recipe.match_shares
     for name, value in asked.items():
-        flag = "--" + name.replace("_", "-")
+        flag = as_flag(name)
         if name not in known:
             raise InputError(f"the run was started without {flag}: leave it out to resume the run.")
         if known[name] != value:

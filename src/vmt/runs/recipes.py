@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vmt.device import torch_device
-from vmt.errors import InputError, whole
+from vmt.errors import InputError, as_flag, whole
 from vmt.methods import systems
 from vmt.methods.augment import Augmentation, augmented
 from vmt.methods.nouns import Average, Method, decay_for, make_optimiser
@@ -375,7 +375,7 @@ def recipe_for(
     if "iterations" in asked and "decay" not in asked:
         # Otherwise a short run would end with an average of its first weights.
         asked["decay"] = decay_for(asked["iterations"])
-    return with_settings(recipe, asked, lambda name: "--" + name.replace("_", "-"), "--dirt-t")
+    return with_settings(recipe, asked, as_flag, "--dirt-t")
 
 
 def names_of_net_settings() -> list[str]:

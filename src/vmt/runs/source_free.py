@@ -16,7 +16,7 @@ from vmt.data.files.own import EVALUATION_ONLY, read_as_trained, read_labelled
 from vmt.data.files.stream import InputSpec
 from vmt.data.preprocess import check_range
 from vmt.data.task import Task
-from vmt.errors import InputError
+from vmt.errors import InputError, as_flag
 from vmt.evaluate.accuracy import logits_of
 from vmt.model import Model, load
 from vmt.nets.factory import NetSpec
@@ -92,8 +92,9 @@ def refining_recipe(
     else:
         fixed = ["match_shares"]
     if fixed:
-        flag = "--" + fixed[0].replace("_", "-")
-        raise InputError(f"{flag} cannot be combined with --from: the model has its network, and no source.")
+        raise InputError(
+            f"{as_flag(fixed[0])} cannot be combined with --from: the model has its network, and no source."
+        )
     if (method := asked.pop("method", REFINE)) != REFINE or dirt_t:
         what = "--dirt-t" if dirt_t else f"--method {method}"
         raise InputError(f"{what} cannot be combined with --from, which refines the model by DIRT-T: leave it out.")
@@ -109,7 +110,7 @@ def refining_recipe(
         config=Config(evaluate_every=evaluations_for(length), checkpoint_every=evaluations_for(length)),
         match_shares=False,
     )
-    return with_settings(recipe, asked, lambda name: "--" + name.replace("_", "-"))
+    return with_settings(recipe, asked, as_flag)
 
 
 def starting_network(data: DataSpec, net: NetSpec) -> Callable[[], Staged]:

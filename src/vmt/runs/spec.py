@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.data.picture_sets import PICTURE_TASKS
-from vmt.errors import InputError, few
+from vmt.errors import InputError, as_flag, few
 from vmt.progress import Notify, silent
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class DataSpec:
             raise InputError(f"the task {self.task} has its own data: leave out --source and --target, or the task.")
         for name in OF_OWN_DATA + (() if self.task in PICTURE_TASKS else OF_PICTURES):
             if self.task is not None and getattr(self, name) is not None:
-                raise InputError(f"--{name.replace('_', '-')} is for your own data: leave it out for {self.task}.")
+                raise InputError(f"{as_flag(name)} is for your own data: leave it out for {self.task}.")
         _ = self.format  # which is checked when it is made
         if self.impute is not None:
             from vmt.data.preprocess import check_imputer
@@ -126,7 +126,7 @@ class DataSpec:
         usable = ("target", "target_test", "from_model", "label", "features")
         for name in (each.name for each in fields(self) if each.name not in usable):
             if getattr(self, name) is not None:
-                flag = f"the task {self.task}" if name == "task" else f"--{name.replace('_', '-')}"
+                flag = f"the task {self.task}" if name == "task" else as_flag(name)
                 raise InputError(f"{flag} cannot be combined with --from, which has no source: leave it out.")
 
     def moved(self, places: "DataSpec") -> "DataSpec":
@@ -272,8 +272,7 @@ def _check_paths(data: DataSpec) -> None:
     for name in ("source", "target", "target_test"):
         path = getattr(data, name)
         if path is not None and not Path(path).is_absolute() and not Path(path).exists():
-            flag = f"--{name.replace('_', '-')}"
-            raise InputError(f"{path} ({flag}) does not exist in {Path.cwd()}: give {INPUT_FORMATS}.")
+            raise InputError(f"{path} ({as_flag(name)}) does not exist in {Path.cwd()}: give {INPUT_FORMATS}.")
 
 
 def _height_and_width(sides: Sequence[int] | None) -> tuple[int, int] | None:
