@@ -16,11 +16,12 @@ import vmt
 from tests.own_data import write_blobs
 from tests.report_runs import fabricate, report, three_runs, train
 from vmt.cli.main import build_parser, main
-from vmt.report.next_steps import again
+from vmt.report.next_steps import again, report_command
 from vmt.report.samples import Options
 from vmt.report.standing import standing_of
 from vmt.report.verdict import run_to_use, verdict_on_all
 from vmt.runs.record import read_run_record, status_of
+from vmt.runs.spec import DataSpec
 from vmt.validators.choice import Fit
 from vmt.validators.registry import DEFAULT
 
@@ -199,6 +200,16 @@ def test_a_run_that_is_repeated_with_another_seed_has_the_same_settings(tmp_path
     other = read_run_record(tmp_path / "other")
     assert other.spec.recipe.config.seed == 1
     assert other.settings_key == run.settings_key
+
+
+def test_the_command_of_a_report_has_the_same_places(tmp_path: Path) -> None:
+    places = DataSpec(data="DATA", source="s.npz", target="t.npz", target_test="test.csv")
+    options = Options(places=places, label="species", nets=("mine:make", "mine:other"), features=("mine:features",))
+    words = shlex.split(report_command([tmp_path], options, "held-out", Path("r.html")))
+    read = build_parser("report").parse_args(words[1:])
+    assert (read.data, read.source, read.target, read.target_test) == ("DATA", "s.npz", "t.npz", "test.csv")
+    assert (read.net, read.features) == (["mine:make", "mine:other"], ["mine:features"])
+    assert (read.runs, read.test, read.label, read.out) == ([tmp_path], "held-out", "species", Path("r.html"))
 
 
 def test_labels_that_turn_up_later(

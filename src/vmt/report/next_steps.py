@@ -126,19 +126,17 @@ def label_step(folders: Sequence[Path], out: Path, options: Options) -> Step:
         f"Find out the accuracy: label some 200 random target samples, save them as {HELD_OUT} (one subfolder per "
         "class), as a table or as an .npz file, and report again."
     )
-    return Step(text, joined([*report_command(folders, options), "--test", HELD_OUT, "-o", str(out)]))
+    return Step(text, report_command(folders, options, HELD_OUT, out))
 
 
-def report_command(folders: Sequence[Path], options: Options) -> list[str]:
-    """The words of the command that made this report, without its output."""
-    words = ["vmt", "report", *map(str, folders)]
-    for name in ("data", "source", "target"):
-        if (place := getattr(options.places, name)) is not None:
-            words += flag(name, place)
-    for flag_name, named in (("--net", options.nets), ("--features", options.features)):
-        for name in named:
-            words += [flag_name, name]
-    return words
+def report_command(folders: Sequence[Path], options: Options, test: str | None, out: Path) -> str:
+    """The command of a report on folders, with the data and the functions that were named for this one."""
+    words = ["vmt", "report", *map(str, folders), *data_words(options.places)]
+    for name, named in (("net", options.nets), ("features", options.features)):
+        words += [word for each in named for word in flag(name, each)]
+    for name, value in (("test", test), ("label", options.label)):
+        words += [] if value is None else flag(name, value)
+    return joined([*words, "-o", str(out)])
 
 
 def source_only_step(
@@ -150,10 +148,8 @@ def source_only_step(
     if like.run.spec.data.from_model is not None:  # there is no source
         return []
     if beside := source_only_beside(like.run):
-        words = [*report_command([beside, *folders], options), "-o", str(out)]
-        if options.test is not None:
-            words += ["--test", options.test]
-        return [Step(f"Compare with no adaptation: {beside.name} is beside it.", joined(words))]
+        text = f"Compare with no adaptation: {beside.name} is beside it."
+        return [Step(text, report_command([beside, *folders], options, options.test, out))]
     recipe = like.run.spec.recipe
     length, more = recipe.settings.get("iterations"), (recipe.dirt_t or {}).get("iterations", 0)
     changes = {"method": "source_only", "dirt_t": None, **({} if length is None else {"iterations": length + more})}
