@@ -130,11 +130,10 @@ def references(standings: Sequence[Standing], choice: Mapping[str, Any] | None) 
         found = (standing.run.summary or {}).get("adabn")
         if isinstance(found, Mapping) and standing.run.data_key not in seen:
             seen.add(standing.run.data_key)
-            samples = (standing.run.last.get("target") or {}).get("samples", 0)
             known = {**found, "target_accuracy": None} if standing.run.tested else found  # on other samples
-            rows.append({"name": ADABN, "after": i, **figures(known, samples)})
+            rows.append({"name": ADABN, "after": i, **figures(known, standing.run.target_samples)})
     folders = {each.run.folder.name for each in standings}
-    samples = (standings[-1].run.last.get("target") or {}).get("samples", 0) if standings else 0
+    samples = standings[-1].run.target_samples if standings else 0
     for name, about in candidates_in(choice).items():
         if name not in folders:
             rows.append({"name": name, "after": len(standings) - 1, **figures(about, samples)})

@@ -27,7 +27,7 @@ from vmt.report.beside_runs import (
 )
 from vmt.report.curves import charts_for, curves_of, thinned
 from vmt.report.next_steps import next_steps
-from vmt.report.predictions import accuracy_alone
+from vmt.report.predictions import accuracy_alone, trusted_net
 from vmt.report.samples import Options, describe_samples
 from vmt.report.settings import differences, settings_tables
 from vmt.report.signs import signs_of
@@ -146,11 +146,10 @@ def check_features_of(runs: Sequence[RunRecord], features: Sequence[str]) -> Non
 
 def load_or_explain(data: DataSpec, options: Options, run: RunRecord) -> tuple[Task | None, str]:
     """The task of a run, or None and a note on what the page lacks."""
-    recipe = run.spec.recipe
-    own = next((net for net in options.nets if factory_name(net) == factory_name(recipe.net)), None)
+    memory, network = run.spec.recipe.config.memory, trusted_net(run, options.nets)
     try:
         check_features(data, options.features, run.folder)
-        return load_data(data, memory=recipe.config.memory, network=own), ""
+        return load_data(data, memory=memory, network=network), ""
     except InputError as error:
         return None, f"{NO_DATA} ({error})"
 
@@ -173,39 +172,13 @@ def page_data(
     columns, values = differences(runs)
     shown = []
     for standing, series_of_run, detail, row in zip(standings, curves, details, values, strict=True):
-        run = standing.run
-        base = baseline_among(standing, standings)
-        shown.append(
-            {
-                "name": standing.name,
-                "folder": str(run.folder),
-                "method": run.method,
-                "kind": run.kind,
-                "seed": run.spec.recipe.config.seed,
-                "data": run.spec.data.name,
-                "status": standing.status,
-                "state": standing.state,
-                "usable": standing.usable,
-                "reason": standing.reason,
-                "warnings": standing.warnings,
-                "iterations": run.iterations,
-                "seconds": (run.summary or {}).get("seconds"),
-                "accuracy": accuracy_of(run),
-                "gain": gain_of(run, runs),
-                "score": score_of(standing, base),
-                "alarm": None if standing.model is None else standing.model.alarm or "none",
-                "differs": row,
-                "source_accuracy": (run.last.get("source") or {}).get("accuracy"),
-                "verdict": verdict_on(standing, standings),
-                "signs": [asdict(sign) for sign in standing.signs],
-                "curves": {key: thinned(series, points) for key, series in series_of_run.items()},
-                "phases": phase_changes(run.log),
-                "shares": class_shares(run, detail.pop("shares", None)),
-                "settings": settings_tables(run, tasks[detail["task"]].get("seen", {})),
-                "base": None if base is None else standings.index(base),
-                **detail,
-            }
-        )
+        about = {
+            "differs": row,
+            "curves": {key: thinned(series, points) for key, series in series_of_run.items()},
+            "shares": class_shares(standing.run, detail.pop("shares", None)),
+            "settings": settings_tables(standing.run, tasks[detail["task"]].get("seen", {})),
+        }
+        shown.append({**entry_of(standing, standings), **about, **detail})
     answer = answer_beside(asked.choice, standings, asked.folders)
     steps = next_steps(
         standings, chosen, asked.folders, asked.out, asked.options, None if answer is None else answer.folder
@@ -213,8 +186,11 @@ def page_data(
     beside = references(standings, asked.choice)
     verdict = verdict_on_all(standings, chosen)
     if answer is not None:
-        samples = (standings[0].run.last.get("target") or {}).get("samples", 0)
-        verdict = {**verdict, **answer.verdict(samples), "sentences": [verdict["headline"], *verdict["sentences"]]}
+        verdict = {
+            **verdict,
+            **answer.verdict(standings[0].run.target_samples),
+            "sentences": [verdict["headline"], *verdict["sentences"]],
+        }
     verdict["sentences"][1:1] = about_adabn(beside)
     return {
         "version": vmt.__version__,
@@ -242,6 +218,35 @@ def about_runs(standings: Sequence[Standing], tasks: Sequence[Mapping[str, Any]]
     names = [each.name for each in standings]
     on = list(dict.fromkeys(task["name"] for task in tasks))
     return f"{counted(len(names), 'run')}: {few(names, 4)} · {few(on, 2)}"
+
+
+def entry_of(standing: Standing, standings: Sequence[Standing]) -> dict[str, Any]:
+    """What the page says about a run, as far as it follows from where the runs stand."""
+    run, base = standing.run, baseline_among(standing, standings)
+    return {
+        "name": standing.name,
+        "folder": str(run.folder),
+        "method": run.method,
+        "kind": run.kind,
+        "seed": run.spec.recipe.config.seed,
+        "data": run.spec.data.name,
+        "status": standing.status,
+        "state": standing.state,
+        "usable": standing.usable,
+        "reason": standing.reason,
+        "warnings": standing.warnings,
+        "iterations": run.iterations,
+        "seconds": (run.summary or {}).get("seconds"),
+        "accuracy": accuracy_of(run),
+        "gain": gain_of(run, [each.run for each in standings]),
+        "score": score_of(standing, base),
+        "alarm": None if standing.model is None else standing.model.alarm or "none",
+        "source_accuracy": (run.last.get("source") or {}).get("accuracy"),
+        "verdict": verdict_on(standing, standings),
+        "signs": [asdict(sign) for sign in standing.signs],
+        "phases": phase_changes(run.log),
+        "base": None if base is None else standings.index(base),
+    }
 
 
 def score_of(standing: Standing, base: Standing | None) -> dict[str, Any] | None:

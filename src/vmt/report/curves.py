@@ -193,7 +193,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def charts_for(names: Sequence[str], classes: int | None = None) -> list[dict[str, Any]]:
+def charts_for(names: Sequence[str], classes: int | None) -> list[dict[str, Any]]:
     """A chart for every curve, the most important first."""
     known = {chart.key: chart for chart in KNOWN}
     order = {name: place for place, name in enumerate([*known, f"validators/{DEFAULT}"])}

@@ -27,13 +27,17 @@ BATCH = 250
 Floats = NDArray[np.float32]
 
 
-def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str] = ()) -> tuple[Staged, str]:
+def trusted_net(run: RunRecord, nets: Sequence[str]) -> str | None:
+    """The function that builds the network of a run, if ``nets`` names it."""
+    return next((net for net in nets if factory_name(net) == factory_name(run.spec.recipe.net)), None)
+
+
+def trained_network(run: RunRecord, task: Task, device: str, nets: Sequence[str]) -> tuple[Staged, str]:
     """The network of a run, and its origin: the model at the end of the run or, until then, its last checkpoint.
 
     A user-defined network is imported only if ``nets`` names its function.
     """
-    recipe = run.spec.recipe
-    trusted = next((net for net in nets if factory_name(net) == factory_name(recipe.net)), None)
+    recipe, trusted = run.spec.recipe, trusted_net(run, nets)
     model_file = model_at_the_end(run.folder)
     if model_file.is_file():
         model = load(model_file, trusted, device, head_alone=True)
@@ -58,18 +62,17 @@ def accuracy_alone(
     test: str,
     label: str | None,
     device: str,
-    nets: Sequence[str] = (),
-    features: Sequence[str] = (),
+    nets: Sequence[str],
+    features: Sequence[str],
 ) -> tuple[float, int] | None:
     """The accuracy of a run's model on labelled samples and their number, without the data of the run.
 
     It is None without a model.
     """
-    trusted = next((net for net in nets if factory_name(net) == factory_name(run.spec.recipe.net)), None)
     own = run.spec.data.features
+    named = next((name for name in features if own and same_backbone(name, own)), None)
     try:
-        named = next((name for name in features if own and same_backbone(name, own)), None)
-        model = load(model_at_the_end(run.folder), trusted, device, named)
+        model = load(model_at_the_end(run.folder), trusted_net(run, nets), device, named)
     except InputError:
         return None
     reads = InputSpec(model.preprocess, model.features, label)

@@ -97,6 +97,11 @@ class RunRecord:
         return self.evaluations[-1] if self.evaluations else {}
 
     @property
+    def target_samples(self) -> int:
+        """The number of target samples that the last evaluation was on."""
+        return int((self.last.get("target") or {}).get("samples", 0))
+
+    @property
     def iterations(self) -> int:
         return int(self.log[-1]["step"]) if self.log else 0
 
