@@ -48,8 +48,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         ``"auto"`` trains several methods and answers with one of them or with the mean of some, without target labels
         (docs/auto.md); ``model_.about["choice"]`` says why.
     lambda_d, lambda_s, lambda_t
-        Weights of the domain-adversarial loss, of the penalties on the source and of the penalties on the target. None,
-        here and below, chooses a value for the kind of samples (:func:`vmt.runs.recipes.defaults_for`).
+        Weights of the domain-adversarial loss, of the other losses on the source that use no labels, and of the losses
+        on the target. None, here and below, chooses a value for the kind of samples
+        (:func:`vmt.runs.recipes.defaults_for`).
     lambda_mcc, temperature
         The weight of minimum class confusion, and its temperature.
     warm_up

@@ -13,9 +13,9 @@ EXAMPLES = """examples:
   vmt cache --remove               remove all of it
   vmt cache --remove pictures      only the decoded pictures
 
-Everything in the cache can be computed again: nothing but time is lost. Decoded pictures and features are removed by
-themselves when they were not used for 30 days, and before that the least recently used beyond 8 GiB. The environment
-variable VMT_CACHE names another folder.
+Everything in the cache can be computed again, so nothing but time is lost. Decoded pictures and features that have not
+been used for 30 days are removed automatically. If they exceed 8 GiB, the least recently used ones are removed earlier.
+The environment variable VMT_CACHE names another folder.
 """
 
 

@@ -24,7 +24,7 @@ read the handwriting, with the same network and the same number of iterations. T
 for handwriting that none of them was trained on.
 """
 PAGE = "report.html"
-OPENING = "four systems learn to read handwriting, a few minutes on a CPU. Loading PyTorch …"
+OPENING = "four systems learn to read handwriting, which takes a few minutes on a CPU. Loading PyTorch …"
 LABELS = {"source_only": "source only", "vmt": "VMT, then DIRT-T", "target_only": "trained on target labels"}
 
 

@@ -25,7 +25,7 @@ from vmt.progress import STDERR, STDOUT, CleanStream, as_vmt, to_stderr
 from vmt.ranks.launch import check_alone, is_first
 
 EXAMPLES = """examples:
-  vmt demo                                    see VMT work on a small real task, a few minutes on a CPU
+  vmt demo                                    see VMT work on a small real task, in a few minutes on a CPU
   vmt train mnist-svhn --data DATA --dirt-t   the paper's recipe for MNIST → SVHN
   vmt train --source a.npz --target b.npz     your own data
   vmt report RUN -o report.html               a page that shows whether it worked
@@ -35,7 +35,7 @@ EXAMPLES = """examples:
 """
 # What each command does. Its options and its code are in the module of the same name, or in the one below.
 COMMANDS = {
-    "demo": "see VMT work on a small real task, a few minutes on a CPU",
+    "demo": "see VMT work on a small real task, in a few minutes on a CPU",
     "train": "train a method on a task or on your own data",
     "search": "search the settings of a method without target labels",
     "select": "rank runs without target labels",

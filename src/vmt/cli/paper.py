@@ -22,7 +22,7 @@ EXAMPLES = """examples:
   vmt paper run evaluation --data DATA --budget 30      fill the table for half an hour; the same command continues
   vmt paper run priority --data DATA --phases 1         the most important runs of all tables, without DIRT-T
   vmt paper run all --only '*vada*' --seeds 2,3 --data DATA
-  vmt paper run choices --data DATA                     candidates of choices, compared on 1,000 target images apart
+  vmt paper run choices --data DATA                     compare candidates on 1,000 target images that are held apart
   vmt paper run ten-runs --data DATA --at-once 3        three runs at a time on one GPU, under NVIDIA's MPS
   vmt paper run ten-runs --data DATA --on ray:auto      on the machines of a Ray cluster, which share these folders
   vmt paper show evaluation                             our numbers beside the paper's
@@ -101,8 +101,8 @@ def add_choose_on(parser: argparse.ArgumentParser) -> None:
         "--choose-on",
         type=int,
         metavar="N",
-        help="the runs that hold N labelled images of the target's training set apart and measure the accuracy on "
-        "them, for choices",
+        help="use the runs that hold N labelled images of the target's training set apart and report the accuracy on "
+        "them, to choose settings",
     )
 
 

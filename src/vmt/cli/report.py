@@ -11,7 +11,7 @@ EXAMPLES = """examples:
   vmt report runs/m2s                                 one run, to report.html
   vmt report runs/demo -o demo.html                   all runs in a folder, side by side
   vmt report runs/lower runs/mine-0 runs/mine-1       with a source_only run among them: did adaptation help?
-  vmt report runs/mine --test held-out/               labels that turned up later: what is the accuracy?
+  vmt report runs/mine --test held-out/               with labels that you got after training: the accuracy
   vmt report runs/m2s --data DATA --map pca           with data that have moved, and a faster projection
 
 The page is one file that loads nothing else: open it in any browser, offline, or send it to somebody. It contains small
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test",
         metavar="PATH",
-        help="labelled target samples: test the models of all runs on them, if labels turn up after training",
+        help="labelled target samples that you got after training; the models of all runs are tested on them",
     )
     parser.add_argument(
         "--label",

@@ -73,9 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_place(group)
     group.add_argument(
-        "--minutes", metavar="M", type=float, help="stop after this time; the same command continues the search"
+        "--minutes", metavar="M", type=float, help="stop after this many minutes; the same command continues the search"
     )
-    group.add_argument("--keep", metavar="N", type=int, default=5, help="trials that keep their models (default: 5)")
+    group.add_argument(
+        "--keep", metavar="N", type=int, default=5, help="number of trials that keep models (default: 5)"
+    )
     group.add_argument(
         "--clean",
         action="store_true",
@@ -83,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_json(group)
     add_data(parser.add_argument_group("data"))
-    group = parser.add_argument_group("method", f"{DEFAULTS}; settings that are searched begin there")
+    group = parser.add_argument_group("method", f"{DEFAULTS}; the first trial has these defaults")
     group.add_argument("--method", help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD})")
     add_settings(group)
     add_fields(parser.add_argument_group("runs"), Config, skip=("keep_best", "stop_on_collapse", "tensorboard"))

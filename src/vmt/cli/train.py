@@ -32,9 +32,9 @@ EXAMPLES = """examples:
   vmt train mnist-svhn --data DATA --out runs/m2s         VMT as in the paper, with instance norm
   vmt train mnist-svhn --data DATA --dirt-t --seed 1      then DIRT-T, as in the paper
   vmt train mnist-svhn --data DATA --method vada --no-instance-norm
-  vmt train --source labelled/ --target unlabelled/       folders of pictures, one subfolder per class
+  vmt train --source labelled/ --target unlabelled/       two folders of pictures: several methods, one answer
   vmt train --source a/ --target b/ --features timm:resnet50   on features of photographs, in a minute or two
-  vmt train --source a.npz --target b.npz --iterations 5000
+  vmt train --source a.npz --target b.npz --iterations 5000    VMT for 5,000 iterations
   vmt train --source a/ --target b/ --net mine.nets:make  your own network: make(classes=…, shape=…)
   vmt train --from runs/mine --target unlabelled/         refine a saved model on a target alone
   vmt train --resume runs/m2s                             resume an interrupted run, with the same result
@@ -71,12 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("method", DEFAULTS)
     group.add_argument(
         "--method",
-        help=f"one of {', '.join(METHODS)}; or {AUTO}, which trains several of them on your own data and chooses who "
-        f"answers without target labels (default: {AUTO} for your own data if no setting, network or length is given, "
+        help=f"one of {', '.join(METHODS)}; or {AUTO}, which trains several methods on your own data and chooses the "
+        f"answer without target labels (default: {AUTO} for your own data if no setting, network or length is given, "
         f"and otherwise {DEFAULT_METHOD})",
     )
     group.add_argument(
-        "--minutes", type=float, help=f"the time for --method {AUTO} (default: the usual length of each method)"
+        "--minutes",
+        type=float,
+        help=f"the time for --method {AUTO}, in minutes (default: the usual length of each method)",
     )
     add_settings(group)
     group = parser.add_argument_group("run")
@@ -130,7 +132,9 @@ def add_data(group: argparse._ArgumentGroup) -> None:
 
 
 def add_settings(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--dirt-t", action="store_true", default=None, help="refine with DIRT-T afterwards")
+    group.add_argument(
+        "--dirt-t", action="store_true", default=None, help="refine the model with DIRT-T, as a second phase"
+    )
     add_fields(group, Settings)
     add_fields(group, DirtTSettings)
     group.add_argument(

@@ -34,7 +34,7 @@ class Settings:
     """Use virtual adversarial training, L_v; on by default."""
 
     fresh_lambda: bool | None = None
-    """Draw λ anew at every step; on by default. The authors' program draws it once."""
+    """Draw the λ of virtual mixup anew at every step; on by default. The authors' program draws it once."""
 
     entropy_weights: bool | None = None
     """Give samples with certain predictions a larger weight in CDAN; on by default."""
@@ -43,16 +43,16 @@ class Settings:
     """Weight of the domain-adversarial loss."""
 
     lambda_s: float | None = None
-    """Weight of the penalties on the source."""
+    """Weight of the losses on the source that use no labels: VAT and virtual mixup."""
 
     lambda_t: float | None = None
-    """Weight of the penalties on the target; the setting to try first."""
+    """Weight of the losses on the target: entropy, VAT and virtual mixup. It is the setting to try first."""
 
     warm_up: float | None = None
-    """Share of the iterations over which the weights of target terms grow from 0, for example 0.125."""
+    """Share of the iterations in which the weights of the losses on the target grow from 0, for example 0.125."""
 
     lambda_mix_t: float | None = None
-    """Weight of virtual mixup (L_m) on the target, if it is not λ_t."""
+    """Weight of virtual mixup (L_m) on the target, if it differs from λ_t."""
 
     lambda_mcc: float | None = None
     """Weight of the confusion between classes (L_mcc) on the target."""
@@ -64,13 +64,13 @@ class Settings:
     """Where virtual labels are mixed: logits, probabilities or hidden."""
 
     alpha: float | None = None
-    """λ of the mix is drawn from Beta(α, α)."""
+    """Parameter α of the distribution Beta(α, α) from which the λ of virtual mixup is drawn."""
 
     radius: float | None = None
     """Radius ε of virtual adversarial training (VAT), L2 per sample."""
 
     xi: float | None = None
-    """Length ξ of VAT's first step; chosen from the network if not given."""
+    """Length ξ of VAT's first step; by default chosen for the network."""
 
     lr: float | None = None
     """Learning rate."""
@@ -79,13 +79,13 @@ class Settings:
     """How the learning rate falls in each phase: constant, cosine (to 0) or inverse, as in DANN."""
 
     optimiser: str | None = None
-    """Optimiser: adam, as in the paper, adamw or sgd, which have learning rates of their own."""
+    """Optimiser: adam (as in the paper), adamw or sgd. adamw and sgd have default learning rates of their own."""
 
     momentum: float | None = None
     """Momentum of sgd; 0.9 by default."""
 
     weight_decay: float | None = None
-    """Weight decay of adamw, 0.01 by default, or sgd, 0 by default."""
+    """Weight decay of adamw (0.01 by default) or sgd (0 by default)."""
 
     clip_norm: float | None = None
     """Scale the gradients down if their joint norm exceeds this; off by default."""
@@ -97,7 +97,7 @@ class Settings:
     """Train on random crops that keep at least this share of a picture's area, for example 0.5; off by default."""
 
     augment_flip: bool | None = None
-    """Train on pictures of which every second one is mirrored; off by default."""
+    """Mirror half of the training pictures, at random; off by default."""
 
     augment_colour: float | None = None
     """Change brightness, contrast, saturation and hue at random, by up to this much, from 0 to 1; off by default."""
@@ -106,7 +106,7 @@ class Settings:
     """Distort pictures as RandAugment does, by up to this much, from 0 to 1; off by default."""
 
     decay: float | None = None
-    """Decay of the weight average."""
+    """Decay of the weight average per iteration; 0.998 in the paper."""
 
     iterations: int | None = None
     """Iterations of the method, before DIRT-T."""
@@ -120,13 +120,13 @@ class DirtTSettings:
     """Weight of the teacher's labels in DIRT-T."""
 
     interval: int | None = None
-    """Iterations until DIRT-T takes a new teacher."""
+    """Iterations after which DIRT-T takes a new teacher."""
 
     dirt_t_iterations: int | None = None
     """Iterations of DIRT-T."""
 
     dirt_t_lambda_mix_t: float | None = None
-    """Weight of virtual mixup (L_m) in DIRT-T, if it is another than before it."""
+    """Weight of virtual mixup (L_m) in DIRT-T, if it differs from that of the first phase."""
 
 
 @dataclass(frozen=True)

@@ -41,18 +41,18 @@ class DataSpec:
     from_model: str | None = None
     """Refine this saved model, or the result of this run, on the target alone, without a source."""
     label: str | None = None
-    """Column of a table that holds the classes; it is called label if none is named."""
+    """Column of a table that holds the classes; by default, the column called label."""
     features: str | None = None
     """Train on the features of pictures, which a frozen network computes once: timm:NAME, torchvision:NAME, or
     package.module:function for one of your own."""
     image_size: list[int] | None = None
-    """Height and width, or one side, that pictures are resized to."""
+    """Size that pictures are resized to: height and width, or one number for both."""
     channels: int | None = None
     """1 reads pictures in grey, 3 in colour."""
     mean: list[float] | None = None
-    """What the weights of a pretrained network expect: the mean of each channel of pictures in 0–1."""
+    """Mean of each channel that the weights of a pretrained network expect, for pictures in 0–1."""
     std: list[float] | None = None
-    """The same for the standard deviation."""
+    """Standard deviation of each channel that the weights of a pretrained network expect, for pictures in 0–1."""
     interpolation: str | None = None
     """How pictures are resized: bilinear (the default) or bicubic."""
     crop: float | None = None
@@ -62,9 +62,9 @@ class DataSpec:
     impute: str | None = None
     """Fill in missing values of vectors with the mean or the median of their feature in their domain."""
     standardise_per_domain: bool | None = None
-    """Standardise vectors in each domain by itself instead of over both together; the target's values predict."""
+    """Standardise vectors in each domain by itself, not over both together; predictions use the target's statistics."""
     choose_on: int | None = None
-    """Hold this many labelled target samples apart from training, and measure the accuracy on them, for choices."""
+    """Hold this many labelled target samples apart from training, and report the accuracy on them for choices."""
 
     @property
     def name(self) -> str:

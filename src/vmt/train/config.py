@@ -29,7 +29,7 @@ class Config:
     """CPU threads. 0 means one for small samples, where one is fastest, and otherwise torch's default."""
 
     memory: str = "auto"
-    """Memory for samples: auto, or a size such as 2GiB. Samples that take more are streamed from the disk or host."""
+    """Memory for samples: auto, or a size such as 2GiB. Samples that need more are streamed in batches."""
 
     engine: str = "auto"
     """How the step is run: auto, eager, compiled or captured. All engines compute the same."""
@@ -38,19 +38,19 @@ class Config:
     """Iterations between log records; each record holds the means since the one before."""
 
     evaluate_every: int = 1000
-    """Iterations between evaluations of the averaged model. vmt train has at least six in a phase on your own data."""
+    """Iterations between evaluations. On your own data, vmt train evaluates at least six times in a phase."""
 
     evaluate_samples: int = 0
     """Evaluate on at most this many held-out samples of each domain; 0 means all."""
 
     validate_samples: int = 1000
-    """How many target samples, without labels, and source samples the validators score; 0 turns them off."""
+    """How many samples of the target, the source and the held-out source the validators use; 0 turns them off."""
 
     keep_best: str = ""
     """Also keep the best model by this validator, for example ami_source; see docs/choosing.md."""
 
     checkpoint_every: int = 1000
-    """Iterations between checkpoints; the last two are kept. vmt train saves at each evaluation on your own data."""
+    """Iterations between checkpoints; the last two are kept. On your own data, vmt train saves at each evaluation."""
 
     stop_on_collapse: bool = False
     """End the run when it collapses, instead of only reporting it."""
