@@ -263,7 +263,7 @@ def array_formats() -> Iterator[tuple[str, Format]]:
 # What a summary may have since the fixtures were made.
 BESIDE = {
     "adabn": {"target_accuracy": 0.5, "source_accuracy": 0.7, "validators": {"ami_source": 0.4}, "alarm": None},
-    "choice": {"text": "VMT was chosen.", "chosen": "run", "candidates": [{"name": "vmt", "score": 0.3, "alarm": "x"}]},
+    "choice": {"text": "VMT was chosen.", "chosen": "run", "candidates": {"vmt": {"score": 0.3, "alarm": "x"}}},
 }
 
 

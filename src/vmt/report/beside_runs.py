@@ -153,12 +153,9 @@ def about_adabn(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def candidates_in(choice: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
     """What a choice says about each of its candidates, by name."""
     found = {} if choice is None else choice.get("candidates")
-    if isinstance(found, Mapping):
-        return {str(name): about if isinstance(about, Mapping) else {} for name, about in found.items()}
-    if isinstance(found, list):
-        named = [about if isinstance(about, Mapping) else {"name": about} for about in found]
-        return {str(about["name"]): about for about in named if "name" in about}
-    return {}
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(name): about if isinstance(about, Mapping) else {} for name, about in found.items()}
 
 
 def figures(about: Mapping[str, Any], samples: int) -> dict[str, Any]:
