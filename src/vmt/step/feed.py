@@ -18,10 +18,9 @@ from vmt.data.domains import Domain
 from vmt.data.stored import StoredSamples
 from vmt.device import usable_cores
 from vmt.errors import InputError
-from vmt.methods.nodes import Batch, Node, View, below
 from vmt.methods.nouns import Phase
 from vmt.step.draws import SeededDraws
-from vmt.step.plan import name_of_indices
+from vmt.step.plan import batches_of, name_of_indices
 
 SLOTS = 3
 """Batches of this many steps are in memory at once: those of the step that takes its own, and of the next two."""
@@ -33,10 +32,9 @@ Request = tuple[str, str]
 def requests_of(phase: Phase) -> Iterator[Request]:
     """Every batch that a step of a phase reads; updates may read the same one."""
     for update in phase.updates:
-        nodes: list[Node | View] = [*update.keep, *(node for term in update.terms for node in term.reads)]
-        batches = {each for node in nodes for each in below(node) if isinstance(each, Batch)}
+        batches = sorted(batches_of(update), key=lambda batch: batch.name)
         for repeat in range(update.repeats):
-            for batch in sorted(batches, key=lambda batch: batch.name):
+            for batch in batches:
                 yield name_of_indices(update, repeat, batch), batch.stream
 
 

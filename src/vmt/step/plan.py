@@ -115,15 +115,15 @@ def depth(view: View) -> int:
     return max((1 + depth(tap.view) for tap in taps_below(view)), default=0)
 
 
-def reads_stream(update: Update, stream: str) -> bool:
-    """Whether an update reads samples of a stream."""
+def batches_of(update: Update) -> set[Batch]:
+    """The batches that an update reads."""
     nodes: list[Node | View] = [*update.keep, *(node for term in update.terms for node in term.reads)]
-    return any(isinstance(each, Batch) and each.stream == stream for node in nodes for each in below(node))
+    return {each for node in nodes for each in below(node) if isinstance(each, Batch)}
 
 
 def trains_on(phase: Phase, stream: str) -> bool:
     """Whether any update of a phase reads samples of a stream."""
-    return any(reads_stream(update, stream) for update in phase.updates)
+    return any(batch.stream == stream for update in phase.updates for batch in batches_of(update))
 
 
 def name_of_indices(update: Update, repeat: int, batch: Batch) -> str:

@@ -185,9 +185,9 @@ BACKBONE = ("features", "hidden")
 class State:
     """The networks by role, the optimisers by update and role, and the number of steps that are done, () int64."""
 
-    def __init__(self, roles: dict[str, Staged], optimisers: dict[str, OptimiserState], step: Tensor) -> None:
+    def __init__(self, roles: dict[str, Staged], step: Tensor) -> None:
         self.roles = roles
-        self.optimisers = optimisers
+        self.optimisers: dict[str, OptimiserState] = {}
         self.step = step
 
     def parameters(self, roles: tuple[str, ...]) -> list[Tensor]:
@@ -254,7 +254,7 @@ def build_state(
             roles[name].requires_grad_(False)
             if role.shared_statistics:
                 share_buffers(roles[role.of], roles[name])
-    state = State(roles, {}, torch.zeros((), dtype=torch.int64, device=device))
+    state = State(roles, torch.zeros((), dtype=torch.int64, device=device))
     state.optimisers = fresh_optimisers(method, state)
     return state
 
