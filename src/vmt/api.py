@@ -76,13 +76,13 @@ def adapt(
     target
         Samples of the target, of the same kind and value range, without labels; or a path, if the source is one.
     method
-        The name of a method, with settings chosen for the kind of samples (:func:`vmt.runs.recipes.defaults_for`), as
-        on the command line; pass ``settings`` to change some of them. A value such as
-        ``vmt.methods.vmt(lambda_t=0.06)`` is also accepted, and its settings are not changed. For a method that trains
-        on target labels, pass ``target=(x, y)``. ``"auto"`` trains several methods and answers with one of them, or
-        with the mean of some, without target labels (docs/auto.md); ``about["choice"]`` says why. If nothing is given
-        that belongs to a single method, such as a setting, ``iterations``, ``net`` or ``dirt_t``, ``"auto"`` is the
-        default, and otherwise ``"vmt"``.
+        ``"auto"`` trains several methods and answers with one of them, or with the mean of some, without target labels
+        (docs/auto.md); ``about["choice"]`` says why. It is the default, unless an argument belongs to a single method,
+        such as a setting, ``iterations``, ``net`` or ``dirt_t``: then the default is ``"vmt"``. The name of a method
+        trains this method, with settings chosen for the kind of samples (:func:`vmt.runs.recipes.defaults_for`), as on
+        the command line; pass ``settings`` to change some of them. A value such as ``vmt.methods.vmt(lambda_t=0.06)``
+        is also accepted, and its settings are not changed. For a method that trains on target labels, pass
+        ``target=(x, y)``.
     target_test
         Labelled target samples, if there are any, to measure the accuracy on; never trained on.
     target_labels, target_label_weight
@@ -107,7 +107,7 @@ def adapt(
         Whether to standardise vectors in each domain by itself, instead of over both domains together. The units of the
         domains may then differ. The model standardises what it predicts on as it did the target.
     choose_on
-        Hold this many labelled target samples apart, for choices between settings: they are not trained on, and
+        Hold this many labelled target samples apart, to choose settings by: they are not trained on, and
         ``about["choice_phases"]`` has the accuracy on them. It needs the labels of the target, ``target=(x, y)``, or
         those in its files. The same samples are held apart in every run on the same data.
     iterations
@@ -115,7 +115,7 @@ def adapt(
     dirt_t
         Whether to refine with DIRT-T afterwards, for as many iterations.
     minutes
-        The time for all candidates of ``method="auto"``; by default each gets its usual length.
+        The time for all candidates of ``method="auto"`` together; by default, each is trained for its usual length.
     match_shares
         Whether to draw the source in the class shares of the target, if these are estimated to be very different. None
         does so for methods that align the domains and are given by name.
@@ -267,7 +267,7 @@ def search(
     by
         The validator to maximise.
     minutes
-        Stop after this time; the same call, with ``out``, continues the search.
+        Stop after this many minutes; the same call, with ``out``, continues the search.
     jobs
         The number of processes. Functions and samples that are given must be known to a new process; in a script, call
         this function below ``if __name__ == "__main__":``.
