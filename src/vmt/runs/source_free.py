@@ -21,7 +21,6 @@ from vmt.evaluate.accuracy import logits_of
 from vmt.model import Model, load
 from vmt.nets.factory import NetSpec
 from vmt.nets.networks import Staged
-from vmt.progress import Notify
 from vmt.runs.recipes import (
     REFINE,
     Recipe,
@@ -35,21 +34,17 @@ from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
 
 
-def starting_model(data: DataSpec, network: str | None, device: str = "auto") -> Model:
+def starting_model(data: DataSpec, network: str | None, device: str) -> Model:
     """The model that a run refines; ``network`` names its function again, if it has one."""
     assert data.from_model is not None
     return load(data.from_model, network, device, data.features)
 
 
 def target_task(
-    data: DataSpec,
-    notify: Notify,
-    cache: bool,
-    network: str | None,
-    memory: str = "auto",
-    device: str = "auto",
-) -> Task:
-    """The target as the model reads it, and in place of the source the target with the classes that it predicts."""
+    data: DataSpec, cache: bool, network: str | None, memory: str, device: str
+) -> tuple[Task, tuple[str, ...]]:
+    """The target as the model reads it, in place of the source the target with the classes that the model predicts, and
+    notes on how the files were read."""
     model = starting_model(data, network, device)
     assert data.target is not None
     reads = InputSpec(model.preprocess, model.features, data.label)
@@ -66,10 +61,8 @@ def target_task(
         known = torch.from_numpy(own.labels >= 0).nonzero().flatten()
         test = replace(target.subset(known), y=torch.from_numpy(own.labels)[known])
         notes += (f"{EVALUATION_ONLY}: accuracy is measured on the {len(test)} labelled samples of {target.name}",)
-    for note in notes:
-        notify(note)
     predicted = logits_of(model.network, target.x, model.preprocess).argmax(1).cpu()
-    return Task(
+    task = Task(
         name="own data",
         source=replace(target, y=predicted, name=f"{target.name}, as {Path(str(data.from_model)).name} sees it"),
         source_test=None,
@@ -79,6 +72,7 @@ def target_task(
         preprocess=model.preprocess,
         backbone=model.backbone,
     )
+    return task, notes
 
 
 def refining_recipe(

@@ -165,48 +165,39 @@ def load_data(
     ``network`` names the function of the model that a run without a source refines, if it has one. Networks run on
     ``device``.
     """
+    from vmt.data.files.own import own_task
+    from vmt.data.task import hold_apart
+    from vmt.data.tasks import load_task, picture_task
+
     place = None if data.data is None else Path(data.data)
-    if data.task is not None and data.task not in PICTURE_TASKS:
-        from vmt.data.tasks import load_task
-
-        return _held_apart(load_task(data.task, place), data)
-    if data.task is not None:
-        from vmt.data.tasks import picture_task
-
+    notes: tuple[str, ...] = ()
+    if data.task in PICTURE_TASKS:
         task, notes = picture_task(PICTURE_TASKS[data.task], place, _how(data, cache, backbone, memory, device))
-        for note in notes:
-            notify(note)
-        return _held_apart(task, data)
-    if data.from_model is not None and data.target is not None:
+    elif data.task is not None:
+        task = load_task(data.task, place)
+    elif data.from_model is not None and data.target is not None:
         from vmt.runs.source_free import target_task
 
         _check_paths(data)
-        return target_task(data, notify, cache, network, memory, device)
-    if data.source is None or data.target is None:
+        task, notes = target_task(data, cache, network, memory, device)
+    elif data.source is not None and data.target is not None:
+        _check_paths(data)
+        task, notes = own_task(
+            data.source,
+            data.target,
+            data.target_test,
+            _how(data, cache, backbone, memory, device),
+            data.use_target_labels is not None,
+            data.impute,
+            bool(data.standardise_per_domain),
+        )
+    else:
         raise InputError(
             "the samples of this run were given as arrays in Python, and no file holds them: give files with "
             "--source and --target."
         )
-    from vmt.data.files.own import own_task
-
-    _check_paths(data)
-    task, notes = own_task(
-        data.source,
-        data.target,
-        data.target_test,
-        _how(data, cache, backbone, memory, device),
-        data.use_target_labels is not None,
-        data.impute,
-        bool(data.standardise_per_domain),
-    )
     for note in notes:
         notify(note)
-    return _held_apart(task, data)
-
-
-def _held_apart(task: "Task", data: DataSpec) -> "Task":
-    from vmt.data.task import hold_apart
-
     return task if data.choose_on is None else hold_apart(task, data.choose_on)
 
 
@@ -228,7 +219,7 @@ def _how(data: DataSpec, cache: bool, backbone: "Backbone | None", memory: str, 
     )
 
 
-def backbone_of(data: DataSpec, device: str = "auto") -> "Backbone | None":
+def backbone_of(data: DataSpec, device: str) -> "Backbone | None":
     """The frozen network that computes the features of pictures, if there is one."""
     if data.features is None:
         return None
