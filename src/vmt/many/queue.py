@@ -91,8 +91,8 @@ class QueueOutcome:
 
 def run_queue(
     queue: Queue[J],
-    budget: float | None = None,
-    notify: Notify = print,
+    budget: float | None,
+    notify: Notify,
     new_progress: Callable[[str], Progress] = Progress,
 ) -> QueueOutcome:
     """Do the jobs that are not done in this process, one after another.

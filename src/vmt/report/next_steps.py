@@ -57,7 +57,7 @@ def next_steps(
     folders: Sequence[Path],
     out: Path,
     options: Options,
-    answer: Path | None = None,
+    answer: Path | None,
 ) -> list[Step]:
     """What to do next, the most useful first.
 
@@ -89,7 +89,7 @@ def next_steps(
     return steps
 
 
-def use_step(chosen: Standing, options: Options, answer: Path | None = None) -> Step:
+def use_step(chosen: Standing, options: Options, answer: Path | None) -> Step:
     """Predict with the model of a run, or with that of the folder ``answer``."""
     run = chosen.run
     data = run.spec.data.moved(options.places)

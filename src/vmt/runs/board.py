@@ -55,7 +55,7 @@ class ToldProgress(Progress):
 class ProgressTable:
     """Shows the progress of several runs: a row for each run under way, and how many have ended."""
 
-    def __init__(self, show: bool = True) -> None:
+    def __init__(self, show: bool) -> None:
         self.visible = show
         self.rows: dict[str, Progress] = {}
         self.whole = Progress("all", show, unit="runs")

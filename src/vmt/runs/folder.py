@@ -201,10 +201,9 @@ def check_same_settings(spec: RunSpec, asked: Mapping[str, Any]) -> None:
 # --- The identity of a run: everything that decides what it computes ---
 
 
-def identity_of(
-    data_fingerprint: str, method: Method, net: NetSpec, config: Config, recipe: Recipe | None = None
-) -> dict[str, Any]:
+def identity_of(data_fingerprint: str, method: Method, net: NetSpec, recipe: Recipe) -> dict[str, Any]:
     """Everything that decides what a run computes, as far as it can be written down."""
+    config = recipe.config
     updates = {f"{phase.name}/{update.name}": update for phase in method.phases for update in phase.updates}
     terms = {f"{name}/{term.name}": term for name, update in updates.items() for term in update.terms}
     return {
@@ -223,8 +222,8 @@ def identity_of(
         "batch_size": config.batch_size,
         "precision": config.precision,
         "keep_best": config.keep_best or None,
-        "match_shares": recipe is not None and recipe.match_shares,
-        **({"balance_classes": True} if recipe is not None and recipe.balance_classes else {}),
+        "match_shares": recipe.match_shares,
+        **({"balance_classes": True} if recipe.balance_classes else {}),
     }
 
 

@@ -66,7 +66,7 @@ def where_to_run(on: str, gpus_per_run: float | None) -> OnRay | None:
 
 
 @contextmanager
-def connected(place: OnRay, devices: set[str], notify: Notify, show: bool = True) -> Iterator["Cluster"]:
+def connected(place: OnRay, devices: set[str], notify: Notify, show: bool) -> Iterator["Cluster"]:
     """Join a cluster, or start Ray on this machine and end it afterwards. ``devices`` are those that tasks ask for."""
     ray = import_ray()
     was_connected = ray.is_initialized()

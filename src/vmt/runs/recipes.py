@@ -335,7 +335,7 @@ def fine_tuned(recipe: Recipe, iterations: int | None) -> Recipe:
 
 
 def recipe_for(
-    data: DataSpec, task: "Task", asked: Mapping[str, Any], dirt_t: bool, device: str, ready: bool = False
+    data: DataSpec, task: "Task", asked: Mapping[str, Any], dirt_t: bool, device: str, ready: bool
 ) -> Recipe:
     """The recipe of ``vmt train``: the task's, or the one for your own data, with the settings in ``asked``.
 

@@ -327,7 +327,7 @@ def _summary(run: Run, outcome: Outcome, shares: ClassShares | None, folder: Pat
 def _start_or_resume(run: Run, folder: Path, resume: bool) -> bool:
     """Record a new run in its folder, or check that the run there is the same one. Return whether the run is new."""
     fingerprint = data_fingerprint(run.task)
-    identity = run_folder.identity_of(fingerprint, run.method, run.net, run.config, run.recipe)
+    identity = run_folder.identity_of(fingerprint, run.method, run.net, run.recipe)
     record = {
         **RunSpec(run.data, run.recipe, run.result_is_best).to_dict(),
         "fingerprint": fingerprint,

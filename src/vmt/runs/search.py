@@ -152,13 +152,13 @@ def reference_of(recipe: Recipe, reference: Recipe) -> Recipe | None:
     return None if recipe.method in UNALIGNED else reference
 
 
-def often_evaluated(recipe: Recipe, given: Mapping[str, Any] | None = None) -> Recipe:
+def often_evaluated(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     """The recipe with six evaluations in a run or more, by which it can be pruned, and as many checkpoints.
 
     Intervals that the user has ``given`` stay.
     """
     every = {name: min(getattr(recipe.config, name), evaluations_for(length_of(recipe))) for name in INTERVALS}
-    return replace(recipe, config=replace(recipe.config, **{**every, **(given or {})}))
+    return replace(recipe, config=replace(recipe.config, **{**every, **given}))
 
 
 def check_method(method: str | Method) -> str:
@@ -306,14 +306,12 @@ def missing(search: SearchSpec, study: Any) -> int:
 # --- What a process does ---
 
 
-def work_on(
-    search: SearchSpec, seconds: float | None = None, notify: Notify = silent, show: bool = False, wait: bool = True
-) -> bool:
+def work_on(search: SearchSpec, seconds: float | None = None, notify: Notify = silent, show: bool = False) -> bool:
     """Join a search and carry out trials until none is left. Returns whether all are finished.
 
     Any number of processes may call this at the same time, on machines that share the folder. ``seconds`` limits the
-    time. The process stops on Ctrl-C and ``kill``, too, after a checkpoint. With ``wait``, it stays until the trials of
-    other processes are finished, to take them over if those die.
+    time. The process stops on Ctrl-C and ``kill``, too, after a checkpoint. It stays until the trials of other
+    processes are finished, to take them over if those die.
     """
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     task = search.task or load_data(search.data, memory=search.recipe.config.memory)
@@ -325,8 +323,6 @@ def work_on(
                 return False
             with taken(search, study) as (folder, trial):
                 if folder is None:
-                    if not wait:
-                        return False
                     time.sleep(PAUSE)
                     continue
                 label = LOWER_BOUND if trial is None else f"trial {trial.number}"

@@ -105,12 +105,12 @@ def search_around(
     run: Run,
     reference: Run,
     folder: Path,
-    space: str | Path | Mapping[str, Any] | None = None,
+    space: str | Path | Mapping[str, Any] | None,
     *,
-    minutes: float | None = None,
-    jobs: int = 1,
-    progress: bool = False,
-    given: Mapping[str, Any] | None = None,
+    minutes: float | None,
+    jobs: int,
+    progress: bool,
+    given: Mapping[str, Any],
     known: Collection[str] | None = None,
     **more: Any,
 ) -> SearchResult:
@@ -119,7 +119,7 @@ def search_around(
     ``given`` are the fields of Config that the user has given, ``known`` the settings that may be varied, and ``more``
     are further fields of :class:`SearchSpec`.
     """
-    intervals = {name: value for name, value in (given or {}).items() if name in INTERVALS}
+    intervals = {name: value for name, value in given.items() if name in INTERVALS}
     recipe = often_evaluated(run.recipe, intervals)
     lower = reference_of(recipe, replace(reference.recipe, config=recipe.config))
     ranges = default_space(recipe, known) if space is None else read_space(space, recipe)

@@ -177,9 +177,9 @@ class Training:
         out: Path | None,
         progress: Progress,
         phase_ended: Callable[[str, Staged], None] | None,
-        ranks: Ranks = ALONE,
-        on_record: Callable[[dict[str, Any]], None] | None = None,
-        on_checkpoint: Callable[[int], None] | None = None,
+        ranks: Ranks,
+        on_record: Callable[[dict[str, Any]], None] | None,
+        on_checkpoint: Callable[[int], None] | None,
     ) -> None:
         self.method, self.config, self.out, self.ranks = method, config, out, ranks
         self.progress, self.phase_ended, self.on_checkpoint = progress, phase_ended, on_checkpoint
@@ -438,9 +438,8 @@ def place(task: Task, device: torch.device, memory: str) -> tuple[Task, str]:
         return task.to(device), f"The samples ({size}) are in memory."
     origin = "disk" if stored else "memory of the host"
     room = "what they may take of the memory that is free" if memory == "auto" else f"--memory {memory}"
-    return task.to(
-        device, labels_only=True
-    ), f"The samples ({size}) are streamed from the {origin}: they exceed {room}."
+    what = f"The samples ({size}) are streamed from the {origin}: they exceed {room}."
+    return task.to(device, labels_only=True), what
 
 
 def target_to_evaluate(task: Task, config: Config) -> Domain:

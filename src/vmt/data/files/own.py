@@ -130,7 +130,7 @@ def read_labelled(
     path: Path | str,
     classes: Sequence[str],
     reads: InputSpec,
-    extractor: Extractor | None = None,
+    extractor: Extractor | None,
     memory: str = "auto",
 ) -> tuple[Domain, tuple[str, ...]]:
     """Your own samples whose labels are known, as a model with these classes reads them, and notes about the files.
@@ -151,8 +151,8 @@ def read_as_trained(
     path: Path | str,
     classes: Sequence[str],
     reads: InputSpec,
-    extractor: Extractor | None = None,
-    memory: str = "auto",
+    extractor: Extractor | None,
+    memory: str,
     *,
     needs_labels: bool = False,
     cache: bool = True,
