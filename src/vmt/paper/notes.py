@@ -1,6 +1,9 @@
 """Notes for readers of the paper's tables: what was chosen, what is assumed, and what differs from the paper."""
 
-LAST_MODEL = "The accuracy is that of the last iteration of a phase on the whole test set; nothing is selected by it."
+LAST_MODEL = (
+    "The accuracy is that of the model after the last iteration of a phase, on the whole test set; no model is "
+    "selected by it."
+)
 BOLD = (
     "**Bold** means: our mean, to one decimal, is at least the paper's number, and all data are the paper's. It says "
     "nothing about significance, and most numbers have few runs."
@@ -10,16 +13,16 @@ PARTIAL = (
 )
 PRECISION = (
     "Networks ran in bfloat16 on the GPU, and losses, statistics and optimisers in float32 (`--precision auto`); the "
-    "authors' program has float32 throughout. SVHN was cut again from the full-number pictures and agrees with an "
+    "authors' program uses float32 throughout. SVHN was cut again from the full-number pictures and agrees with an "
     "independent copy of the published files to ±1 grey level, with the same labels in the same order. MNIST-M was "
     "built again from MNIST and BSDS500."
 )
 TEST_SET_CHOICES = (
-    "Choices that were made on a test set, so that its numbers are not independent of them: the length of the warm-up "
-    "(SVHN's, two seeds); 160,000 iterations of VMT with warm-up on MNIST → MNIST-M, and not three times its λ_t, 0.03 "
-    "(MNIST-M's); 40,000 iterations of DIRT-T on tasks other than MNIST → SVHN; Co-DA's λ_p (SVHN's). The re-creation "
-    "of SYN was revised once after looking at the accuracy on 3,000 labelled images of SVHN's training set. The table "
-    "[choices](choices.md) repeats them on 1,000 images held apart."
+    "Some choices were made on a test set, so its numbers are not independent of them: the length of the warm-up "
+    "(SVHN's test set, two seeds); 160,000 iterations of VMT with warm-up on MNIST → MNIST-M, and not three times its "
+    "λ_t, 0.03 (MNIST-M's); 40,000 iterations of DIRT-T on tasks other than MNIST → SVHN; Co-DA's λ_p (SVHN's). The "
+    "re-creation of SYN was revised once after looking at the accuracy on 3,000 labelled images of SVHN's training "
+    "set. The table [choices](choices.md) repeats the choices on 1,000 images held apart."
 )
 SYN_IS_RECREATED = (
     "SYN → SVHN: Synthetic Digits are a re-creation unless the published files are in the data folder; a number on the "
@@ -31,10 +34,10 @@ SOURCE_ONLY_STATISTICS = (
     "without instance norm, only the first is near them."
 )
 VADA_WEIGHTS = (
-    "VADA and Co-DA have VADA's weights. Known are its grid (λ_d 0 or 0.01, λ_s 0 or 1, λ_t 0.01 or 0.1, β fixed at "
-    "0.01) and the program's values on MNIST → SVHN (0.01, 1, 0.01, 0.01). The values of the other tasks could not be "
-    "found. Assumed are VMT's λ_d and λ_s, which are from the same grid, and the λ_t of the grid that is nearest to "
-    "VMT's. Without instance norm, VADA has no L_c on MNIST → SVHN, as its paper says."
+    "VADA and Co-DA have VADA's weights. Its paper gives the grid (λ_d 0 or 0.01, λ_s 0 or 1, λ_t 0.01 or 0.1, β fixed "
+    "at 0.01), and its program the values on MNIST → SVHN (0.01, 1, 0.01, 0.01). The values of the other tasks could "
+    "not be found. We assume VMT's λ_d and λ_s, which are from the same grid, and the λ_t of the grid that is nearest "
+    "to VMT's. Without instance norm, VADA has no L_c on MNIST → SVHN, as its paper says."
 )
 CO_DA_VALUES = (
     "Co-DA's own weights could not be found. The diversity's 0.001 and ceiling of 10 are from a public "
@@ -48,13 +51,14 @@ CO_DA_RUNS = (
 )
 WARM_UP = (
     "“Warm-up” is ours: λ_t grows from 0 over the first 5,000 iterations of VMT. With the paper's constant λ_t, some "
-    "seeds confuse one digit with another from the start and never recover; see the page of VMT. VMT with warm-up has "
-    "160,000 iterations on MNIST → MNIST-M; DIRT-T after it has 40,000 on tasks other than MNIST → SVHN. The rows of "
-    "the constant λ_t are beside them, with 160,000 iterations of DIRT-T and with 40,000 (“@40K”)."
+    "seeds confuse one digit with another from the start and never recover ([the page of "
+    "VMT](../methods/vmt.md)). VMT with warm-up has 160,000 iterations on MNIST → MNIST-M; DIRT-T "
+    "after it has 40,000 on tasks other than MNIST → SVHN. The rows with a constant λ_t have 160,000 iterations of "
+    "DIRT-T, or 40,000 (“@40K”)."
 )
 FULL_MIXUP = (
-    "MNIST → MNIST-M: the paper gives L_m(target) the weight 0.001 in a sentence about DIRT-T, and the rows “VMT” have "
-    "it in both phases. The rows “L_m(target) 0.01 before DIRT-T” read the sentence literally."
+    "MNIST → MNIST-M: the paper gives L_m(target) the weight 0.001 in a sentence about DIRT-T. The rows “VMT” have "
+    "this weight in both phases. The rows “L_m(target) 0.01 before DIRT-T” read the sentence literally."
 )
 FORTY_K = (
     "Runs without warm-up have 40,000 iterations, followed by 160,000 of DIRT-T where they have DIRT-T; the paper "

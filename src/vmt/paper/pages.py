@@ -20,7 +20,7 @@ FIGURES: dict[str, tuple[str, str, str]] = {
         "The last hidden layer",
         "t-SNE of the input of the last dense layer, MNIST → SVHN without instance norm, for 500 samples of each test "
         "set. The upper row is coloured by domain (source red, target blue, as in the paper), the lower row by class. "
-        "This picture is older than the command, which also draws the paper's fifth panel, VADA + DIRT-T.",
+        "The command also draws the paper's fifth panel, VADA + DIRT-T; this picture is older and lacks it.",
         "tsne --data DATA",
     ),
     "tsne-instance-norm": (
@@ -34,9 +34,9 @@ FIGURES: dict[str, tuple[str, str, str]] = {
         r"$\lambda x_i + (1 - \lambda) x_j$, for random pairs of the SVHN test set: mean, median and middle half. This "
         "picture has seed 0 and 1,000 pairs; the command takes the whole test set, as in the paper, and three seeds. "
         "The paper does not say which norm it uses for a classifier with ten outputs, nor whether its runs have "
-        "instance norm; this norm is our choice, and these runs have instance norm, VMT with a warm-up. In the paper "
-        "the norms of VMT are much smaller than those of VADA. Here that is so at the samples and near them, and in "
-        "the middle they are alike. A few pairs dominate the mean.",
+        "instance norm. This norm is our choice, and these runs have instance norm, VMT with a warm-up. In the paper, "
+        "the norms of VMT are much smaller than those of VADA. Here they are smaller at the samples and near them, "
+        "and alike in the middle. A few pairs dominate the mean.",
         "gradient-norms --data DATA --samples 0 --seeds 0,1,2",
     ),
     "gradient-norms-no-instance-norm": (
@@ -49,8 +49,8 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     "accuracy-over-time": (
         "Accuracy over time",
         "VAT against VMT, MNIST → SVHN with instance norm: a line for each run, over iterations and over minutes. "
-        "The time includes evaluation but not compiling; runs that shared the GPU with others are missing on the "
-        "right, and so is VMT without VAT (L_c, L_m) until a run of it has been timed alone: "
+        "The time includes evaluation but not compiling. Runs that shared the GPU with others are missing on the "
+        "right. So VMT without VAT (L_c, L_m) is missing there until a run of it has been timed alone: "
         "`vmt paper run all --only mnist-svhn_vmt_in_vat=False --seeds 1 --data DATA`. VAT (VADA) has its own λ_t of "
         "0.01, the others have the 0.06 of VMT.",
         "accuracy-over-time",
@@ -70,9 +70,9 @@ def pages(results: Path, out: Path, link: str = "../../results") -> dict[str, st
 def index(results: Path) -> str:
     lines = [GENERATED, "", "# The paper, rebuilt", ""]
     lines += [
-        "Every table of the paper is a command. It runs the jobs that are missing, the most important first, and "
-        "continues where it was stopped. Each run leaves a small file with recipe, seed, commit, hardware, curve and "
-        "accuracy.",
+        "These pages repeat the tables and figures of [the paper on VMT](https://arxiv.org/abs/1905.04215). One "
+        "command fills a table: it carries out the runs that are missing, the most important first, and continues "
+        "where it was stopped. Each run leaves a small file with recipe, seed, commit, hardware, curve and accuracy.",
         "",
         "```console",
         "$ vmt data download mnist svhn --data DATA",
@@ -88,9 +88,10 @@ def index(results: Path) -> str:
         lines.append(f"| [{table.name}]({table.name}.md) | {table.title} | {papers} | {own} |")
     lines += [
         "",
-        "The [figures](figures.md) have a page of their own. A number counts as soon as it has one run; the pages say "
-        "how many it has. Table 1 has 105 numbers, in three parts. The paper's Table 5 is its list of hyperparameters, "
-        "[the recipes](../../src/vmt/runs/recipes.py) here.",
+        "The third column says how many of the paper's numbers have at least one run here, and the fourth how many of "
+        "the rows that we add. Table 1 has 105 numbers, in three parts. The [figures](figures.md) have a page of their "
+        "own. The paper's Table 5 lists its hyperparameters; here they are [the "
+        "recipes](../../src/vmt/runs/recipes.py).",
     ]
     return "\n".join(lines) + "\n"
 
