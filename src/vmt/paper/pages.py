@@ -70,7 +70,7 @@ def pages(results: Path, out: Path, link: str = "../../results") -> dict[str, st
 def index(results: Path) -> str:
     lines = [GENERATED, "", "# The paper, rebuilt", ""]
     lines += [
-        "These pages repeat the tables and figures of [the paper on VMT](https://arxiv.org/abs/1905.04215). One "
+        "These pages repeat the tables and figures of the paper on [VMT](../methods/vmt.md). One "
         "command fills a table: it carries out the runs that are missing, the most important first, and continues "
         "where it was stopped. Each run leaves a small file with recipe, seed, commit, hardware, curve and accuracy.",
         "",
