@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_fields, add_json, add_place, given, names_of, shown_first
 from vmt.cli.select import Column, fitted, number, say, terminal_width
-from vmt.cli.train import DEFAULTS, add_data, add_settings, by_flags, name_functions
+from vmt.cli.train import DEFAULTS, add_data, add_settings, by_flags, format_by_flags, name_functions
 from vmt.data.tasks import NAMES_OF_TASKS
 from vmt.errors import InputError, size_of
 from vmt.methods.settings import DEFAULT_METHOD, METHODS
-from vmt.nets.registry import NETS, NetSettings
+from vmt.nets.registry import NetSettings
 from vmt.progress import STDERR, STDOUT, to_stderr
 from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
@@ -95,17 +94,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from vmt.runs.ray_tasks import where_to_run
-    from vmt.runs.search import (
-        SearchSpec,
-        Stopped,
-        carry_out_search,
-        check_method,
-        often_evaluated,
-        reference_of,
-        require_optuna,
-    )
+    from vmt.runs.search import Stopped, carry_out_search, check_method, require_optuna, spec_around
     from vmt.runs.search_result import clean, conclude
-    from vmt.runs.space import default_space, read_space
 
     out = arguments.out or Path("runs/search")
     if arguments.clean:
@@ -121,26 +111,20 @@ def run(arguments: argparse.Namespace) -> int:
     check_method(arguments.method or DEFAULT_METHOD)
     name_functions(arguments)
     spec, task = by_flags(arguments, data)
-    every = given(arguments, ["evaluate_every", "checkpoint_every"])
-    recipe = often_evaluated(spec.recipe, every)
-    space = default_space(recipe) if arguments.space is None else read_space(arguments.space, recipe)
-    search = SearchSpec(
+    search = spec_around(
         out,
         spec.data,
-        recipe,
-        space,
-        reference_of(recipe, reference_by_flags(arguments, spec.data, task, recipe)),
-        arguments.by,
-        arguments.trials,
-        arguments.storage,
-        arguments.keep,
+        spec.recipe,
+        reference_by_flags(arguments, spec.data, task),
+        arguments.space,
+        given(arguments, names_of(Config)),
+        task=task,
+        **given(arguments, ["by", "trials", "storage", "keep"]),
     )
-    for name, range in space.items():
+    for name, range in search.space.items():
         print(f"searched: {name}, {range.described()}", file=STDOUT)
     try:
-        carry_out_search(
-            replace(search, task=task), arguments.jobs, arguments.minutes, to_stderr, STDERR.isatty(), place
-        )
+        carry_out_search(search, arguments.jobs, arguments.minutes, to_stderr, STDERR.isatty(), place)
     except Stopped as stop:
         print(f"{str(stop).capitalize()}: run the same command to continue.", file=STDOUT)
         return 130
@@ -151,18 +135,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def reference_by_flags(arguments: argparse.Namespace, data: DataSpec, task: Any, recipe: Recipe) -> Recipe:
+def reference_by_flags(arguments: argparse.Namespace, data: DataSpec, task: Any) -> Recipe:
     """The recipe of source only for the same samples, with the network that the flags name, if any."""
-    from vmt.nets.backbone import expected_format
     from vmt.runs.recipes import recipe_for
 
     asked = given(arguments, ["iterations", "net", "instance_norm", *names_of(NetSettings)])
-    ready = arguments.net not in (None, *NETS) and expected_format(
-        arguments.net, given(arguments, names_of(NetSettings))
-    )
-    device = arguments.device or "auto"
-    reference = recipe_for(data, task, {**asked, "method": "source_only"}, False, device, bool(ready))
-    return replace(reference, config=recipe.config)
+    ready = format_by_flags(arguments) is not None
+    return recipe_for(data, task, {**asked, "method": "source_only"}, False, arguments.device or "auto", ready)
 
 
 def show(result: SearchResult, out: Path, data: DataSpec) -> None:

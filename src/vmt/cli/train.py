@@ -23,6 +23,7 @@ from vmt.runs.spec import DataSpec, check_features, load_data
 from vmt.train.config import Config
 
 if TYPE_CHECKING:
+    from vmt.data.framing import PictureFormat
     from vmt.data.task import Task
     from vmt.runs.callbacks import Callback
     from vmt.runs.folder import RunSpec
@@ -251,9 +252,7 @@ def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
         check_auto(arguments, data)
     elif arguments.minutes is not None:
         raise InputError("--minutes is for the method auto: add --method auto, or leave it out.")
-    if data.from_model is not None:
-        return refining(arguments, data)
-    spec, task = by_flags(arguments, data)
+    spec, task = (by_flags if data.from_model is None else refining)(arguments, data)
     return spec, task, arguments.out or default_folder(spec)
 
 
@@ -265,15 +264,12 @@ def method_for(arguments: argparse.Namespace, data: DataSpec) -> str:
 
 def by_flags(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Task]:
     """The run that the flags describe, and its samples."""
-    from vmt.nets.backbone import expected_format
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec
     from vmt.runs.recipes import Recipe, recipe_for
 
-    expected = None
-    if arguments.net not in (None, *NETS):
-        expected = expected_format(arguments.net, given(arguments, names_of(NetSettings)))
-        data = data.expecting(expected)
+    expected = format_by_flags(arguments)
+    data = data.expecting(expected)
     cache, memory, device = not arguments.no_cache, arguments.memory or "auto", arguments.device or "auto"
     task = load_data(data, notes(arguments.method), cache, memory=memory, device=device)
     if arguments.method == AUTO:
@@ -289,7 +285,16 @@ def by_flags(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Ta
     return RunSpec(data, recipe), task
 
 
-def refining(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Task, Path]:
+def format_by_flags(arguments: argparse.Namespace) -> PictureFormat | None:
+    """What the weights of the network that the flags name expect of pictures, if they say so."""
+    if arguments.net in (None, *NETS):
+        return None
+    from vmt.nets.backbone import expected_format
+
+    return expected_format(arguments.net, given(arguments, names_of(NetSettings)))
+
+
+def refining(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Task]:
     """A new run that refines a saved model on the target alone."""
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec
@@ -302,8 +307,7 @@ def refining(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Ta
     recipe = replace(recipe, config=replace(recipe.config, **given(arguments, names_of(Config))))
     print(f"refining {data.from_model} on the target alone (--from)", file=STDOUT)
     print(*choices(recipe, task), sep="\n", file=STDOUT)
-    spec = RunSpec(data, recipe)
-    return spec, task, arguments.out or default_folder(spec)
+    return RunSpec(data, recipe), task
 
 
 def check_auto(arguments: argparse.Namespace, data: DataSpec) -> None:

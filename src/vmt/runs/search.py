@@ -24,7 +24,7 @@ import pickle
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -60,7 +60,7 @@ from vmt.runs.ray_tasks import OnRay, connected, in_ray_workers
 from vmt.runs.recipes import UNALIGNED, Recipe, evaluations_for
 from vmt.runs.record import read_run_record
 from vmt.runs.run import LOWER_BOUND, Run, carry_out
-from vmt.runs.space import Range, default_of, with_values
+from vmt.runs.space import Range, default_of, default_space, read_space, with_values
 from vmt.runs.spec import DataSpec, load_data
 from vmt.runs.workers import in_workers
 from vmt.train.checkpoint import CHECKPOINTS, PREFIX, checkpoints
@@ -147,9 +147,27 @@ def name_of(number: int) -> str:
     return f"{number:04d}"
 
 
-def reference_of(recipe: Recipe, reference: Recipe) -> Recipe | None:
-    """The recipe of source only, if the searched method is to be compared with it."""
-    return None if recipe.method in UNALIGNED else reference
+def spec_around(
+    folder: Path,
+    data: DataSpec,
+    recipe: Recipe,
+    reference: Recipe,
+    space: str | Path | Mapping[str, Any] | None,
+    given: Mapping[str, Any],
+    known: Collection[str] | None = None,
+    **more: Any,
+) -> SearchSpec:
+    """A search around the settings of a recipe, whose answer is compared with the recipe of source only, ``reference``.
+
+    ``given`` are the fields of Config that the user has given, ``known`` the settings that may be varied, and ``more``
+    are further fields of :class:`SearchSpec`.
+    """
+    recipe = often_evaluated(recipe, {name: value for name, value in given.items() if name in INTERVALS})
+    ranges = default_space(recipe, known) if space is None else read_space(space, recipe)
+    if unknown := [name for name in ranges if known is not None and name not in known]:
+        raise InputError(f"the space has a range for {unknown[0]!r}, which the classifier does not take: leave it out.")
+    compared = None if recipe.method in UNALIGNED else replace(reference, config=recipe.config)
+    return SearchSpec(folder, data, recipe, ranges, compared, **more)
 
 
 def often_evaluated(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:

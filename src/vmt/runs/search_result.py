@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from vmt.runs.folder import MODEL, SUMMARY, read_record
 from vmt.runs.record import read_summary
 from vmt.runs.run import LOWER_BOUND, Run
 from vmt.runs.search import (
-    INTERVALS,
     TRIALS,
     SearchSpec,
     carry_out_search,
@@ -32,11 +31,9 @@ from vmt.runs.search import (
     locked,
     missing,
     name_of,
-    often_evaluated,
     ranked_trials,
-    reference_of,
+    spec_around,
 )
-from vmt.runs.space import default_space, read_space
 from vmt.train.checkpoint import CHECKPOINTS
 from vmt.validators.choice import Choice, choose
 
@@ -114,18 +111,8 @@ def search_around(
     known: Collection[str] | None = None,
     **more: Any,
 ) -> SearchResult:
-    """Search settings around those of a run, and compare the answer with the run of source only.
-
-    ``given`` are the fields of Config that the user has given, ``known`` the settings that may be varied, and ``more``
-    are further fields of :class:`SearchSpec`.
-    """
-    intervals = {name: value for name, value in given.items() if name in INTERVALS}
-    recipe = often_evaluated(run.recipe, intervals)
-    lower = reference_of(recipe, replace(reference.recipe, config=recipe.config))
-    ranges = default_space(recipe, known) if space is None else read_space(space, recipe)
-    if unknown := [name for name in ranges if known is not None and name not in known]:
-        raise InputError(f"the space has a range for {unknown[0]!r}, which the classifier does not take: leave it out.")
-    search = SearchSpec(folder, run.data, recipe, ranges, lower, task=run.task, **more)
+    """Search settings around those of a run, as in :func:`spec_around`, and return the answer."""
+    search = spec_around(folder, run.data, run.recipe, reference.recipe, space, given, known, task=run.task, **more)
     carry_out_search(search, jobs, minutes, to_stderr if progress else silent, progress)
     return conclude(search, run.task)
 
