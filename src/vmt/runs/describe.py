@@ -120,14 +120,14 @@ def measured_on(spec: RunSpec, task: Task) -> str:
 
 
 def how_auto_went(spec: RunSpec, task: Task, summary: dict[str, Any], folder: Path) -> str:
-    """What was trained, what was chosen and why, and what to do next."""
+    """How well the classes of each candidate fit the target, what was chosen and why, and what to do next."""
     choice = summary["choice"]
     lines, width = [], max(map(len, choice["ranking"]))
     for name in choice["ranking"]:
         about = choice["candidates"][name]
         accuracy = about["target_accuracy"]
         known = "" if accuracy is None else f", {accuracy:.2%} on {measured_on(spec, task)}"
-        lines.append(f"  {name:<{width}} neighbours {about['neighbours']:.2f}{known}, {about['seconds']:.0f} s")
+        lines.append(f"  {name:<{width}} fit {about['neighbours']:.2f}{known}, {about['seconds']:.0f} s")
     lines.append(choice["text"])
     lines += [f"Warning: {sentence}" for sentence in summary["warnings"]]
     quoted = shlex.quote(str(folder))
