@@ -54,7 +54,7 @@ from vmt.runs.folder import (
 from vmt.runs.recipes import Recipe, evaluations_for, own_recipe, with_settings
 from vmt.runs.source_free import starting_network
 from vmt.runs.spec import DataSpec, warnings_about
-from vmt.train.checkpoint import CHECKPOINTS, PREFIX, checkpoints
+from vmt.train.checkpoint import CHECKPOINTS, checkpoints, last_step
 from vmt.train.config import Config
 from vmt.train.log import LOG, require_tensorboard
 from vmt.train.loop import Outcome, interruptible, place, target_to_evaluate, train
@@ -222,6 +222,22 @@ def _carry_out(
         if progress is not None:
             progress.say(how_to_shorten(run.recipe, run.task, seconds))
 
+    def save_phase(phase: str, network: Staged) -> None:
+        # The last one is the model of the run. A copy, because a model is put into evaluation mode and training
+        # continues with this network.
+        if folder is not None and phase != run.method.phases[-1].name:
+            about = {"run": str(folder), "phase": phase}
+            _model(run, copy.deepcopy(network), about).save(folder / f"model_{phase}.safetensors")
+
+    def follow(record: dict[str, Any]) -> None:
+        for each in callbacks:
+            (each.on_evaluate if "target" in record else each.on_log)(record)
+
+    def follow_checkpoint(step: int) -> None:
+        assert folder is not None
+        for each in callbacks:
+            each.on_checkpoint(step, folder)
+
     # A signal that arrives while the results are written takes effect afterwards.
     with interruptible(), nullcontext() if folder is None else folder_lock(folder), followed_by(callbacks):
         started = folder is not None and _start_or_resume(run, folder, resume)
@@ -234,16 +250,16 @@ def _carry_out(
                 run.method,
                 run.build,
                 config,
-                folder,
-                resume,
-                progress,
-                budget,
-                until,
-                None if folder is None else lambda phase, network: _save_phase(run, folder, phase, network),
-                advise,
-                ranks,
-                lambda record: _follow(callbacks, record),
-                lambda step: _tell_checkpoint(callbacks, step, folder),
+                out=folder,
+                resume=resume,
+                progress=progress,
+                budget=budget,
+                until=until,
+                phase_ended=save_phase,
+                time_announced=advise,
+                ranks=ranks,
+                on_record=follow,
+                on_checkpoint=follow_checkpoint,
             )
         except InputError:
             if folder is not None and started and not (folder / LOG).exists():
@@ -254,30 +270,35 @@ def _carry_out(
             if folder is not None and message_of_gpu_error(error) is not None and checkpoints(folder / CHECKPOINTS):
                 error.add_note(f"the run in {folder} can be resumed from its last checkpoint (--resume {folder})")
             raise
-        summary = ranks.from_first(lambda: _summary(run, outcome, shares, folder))
-        about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
-        if run.method.name == LOWER_BOUND and outcome.finished:
-            summary["adabn"] = ranks.from_first(lambda: renormalised(run, outcome.network))
-        if outcome.best is None:
-            del about["best"]
-        if run.result_is_best and config.keep_best and outcome.best is None and outcome.finished:
-            warnings.warn(
-                f"{config.keep_best} has no score for any model of this run, so the last is kept.", stacklevel=3
-            )
-        last = _model(run, outcome.network, about)
-        best = None if outcome.best is None else _model(run, outcome.best, about)
-        result = best if best is not None and run.result_is_best else last
-        if folder is not None and (outcome.finished or outcome.given_up):
-            result.save(folder / MODEL)
-            if best is not None:
-                best.save(folder / BEST)
-            if result is not last:
-                last.save(folder / LAST)
-            draw_curves(outcome.records, folder / CURVES, title=f"{run.method.name} on {run.task.name}")
-            write_atomically(folder / SUMMARY, json.dumps(summary, indent=1).encode())
+        result = _concluded(run, outcome, shares, folder, ranks)
         for each in callbacks:
-            each.on_end(result, summary, folder)
-    return Result(result, outcome, summary)
+            each.on_end(result.model, result.summary, folder)
+    return result
+
+
+def _concluded(run: Run, outcome: Outcome, shares: ClassShares | None, folder: Path | None, ranks: Ranks) -> Result:
+    """The result of a training that has stopped. If the run is over, its files are written."""
+    keep_best = run.config.keep_best
+    summary = ranks.from_first(lambda: summarise(run, outcome, shares, folder))
+    about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
+    if outcome.best is None:
+        del about["best"]
+    if run.method.name == LOWER_BOUND and outcome.finished:
+        summary["adabn"] = ranks.from_first(lambda: renormalised(run, outcome.network))
+    if run.result_is_best and keep_best and outcome.best is None and outcome.finished:
+        warnings.warn(f"{keep_best} has no score for any model of this run, so the last is kept.", stacklevel=4)
+    last = _model(run, outcome.network, about)
+    best = None if outcome.best is None else _model(run, outcome.best, about)
+    chosen = best if best is not None and run.result_is_best else last
+    if folder is not None and (outcome.finished or outcome.given_up):
+        chosen.save(folder / MODEL)
+        if best is not None:
+            best.save(folder / BEST)
+        if chosen is not last:
+            last.save(folder / LAST)
+        draw_curves(outcome.records, folder / CURVES, title=f"{run.method.name} on {run.task.name}")
+        write_atomically(folder / SUMMARY, json.dumps(summary, indent=1).encode())
+    return Result(chosen, outcome, summary)
 
 
 @contextmanager
@@ -291,37 +312,14 @@ def followed_by(callbacks: Sequence[Callback]) -> Iterator[None]:
         raise
 
 
-def _follow(callbacks: Sequence[Callback], record: dict[str, Any]) -> None:
-    for each in callbacks:
-        if "target" in record:
-            each.on_evaluate(record)
-        else:
-            each.on_log(record)
-
-
-def _tell_checkpoint(callbacks: Sequence[Callback], step: int, folder: Path | None) -> None:
-    assert folder is not None
-    for each in callbacks:
-        each.on_checkpoint(step, folder)
-
-
 def _how_to_resume(folder: Path | None) -> str:
     """How a run that was stopped can be resumed, as the end of a sentence."""
     if folder is None or not (folder / RUN).exists():  # the folder may be on another machine
         return ""
-    saved = checkpoints(folder / CHECKPOINTS)
-    if not saved:
+    step = last_step(folder / CHECKPOINTS)
+    if step is None:
         return f", and {folder} has no checkpoint yet: start the run again with --resume {folder}"
-    step = int(saved[0].name.removeprefix(PREFIX))
     return f": resume it from its checkpoint of iteration {step} with --resume {folder}"
-
-
-def _summary(run: Run, outcome: Outcome, shares: ClassShares | None, folder: Path | None) -> dict[str, Any]:
-    summary = summarise(run, outcome, folder)
-    return summary | {
-        "class_shares": shares and asdict(shares),
-        "warnings": list(warnings_of(run, outcome, shares)),
-    }
 
 
 def _start_or_resume(run: Run, folder: Path, resume: bool) -> bool:
@@ -345,13 +343,6 @@ def _start_or_resume(run: Run, folder: Path, resume: bool) -> bool:
     if not (folder / RUN).exists():
         run_folder.write_record(folder, record)
     return False
-
-
-def _save_phase(run: Run, folder: Path, phase: str, network: Staged) -> None:
-    if phase != run.method.phases[-1].name:
-        # A copy, because a model is put into evaluation mode and training continues with this network.
-        about = {"run": str(folder), "phase": phase}
-        _model(run, copy.deepcopy(network), about).save(folder / f"model_{phase}.safetensors")
 
 
 def _model(run: Run, network: Staged, about: dict[str, Any]) -> Model:
@@ -408,7 +399,7 @@ def warnings_of(run: Run, outcome: Outcome, matched: ClassShares | None) -> Iter
         yield sentence
 
 
-def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]:
+def summarise(run: Run, outcome: Outcome, shares: ClassShares | None, folder: Path | None) -> dict[str, Any]:
     """The results of a run, as summary.json holds them."""
     state = outcome.loop_state
     evaluations = [record for record in outcome.records if "target" in record]
@@ -432,4 +423,6 @@ def summarise(run: Run, outcome: Outcome, folder: Path | None) -> dict[str, Any]
         "best": state.best,
         "seconds": round(state.seconds, 1),
         "clock": state.clock,
+        "class_shares": shares and asdict(shares),
+        "warnings": list(warnings_of(run, outcome, shares)),
     }

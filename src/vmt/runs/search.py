@@ -63,7 +63,7 @@ from vmt.runs.run import LOWER_BOUND, Run, carry_out
 from vmt.runs.space import Range, default_of, default_space, read_space, with_values
 from vmt.runs.spec import DataSpec, load_data
 from vmt.runs.workers import in_workers
-from vmt.train.checkpoint import CHECKPOINTS, PREFIX, checkpoints
+from vmt.train.checkpoint import CHECKPOINTS, last_step
 from vmt.train.log import LOG, read_log
 from vmt.train.loop import interruptible
 from vmt.validators.refinement import comparable_scores
@@ -345,18 +345,14 @@ def work_on(search: SearchSpec, seconds: float | None = None, notify: Notify = s
                     continue
                 label = LOWER_BOUND if trial is None else f"trial {trial.number}"
                 if (folder / RUN).exists() and not (folder / SUMMARY).exists():
-                    notify(f"{label}: resumed from iteration {last_checkpoint(folder)}, where another process left it.")
+                    step = last_step(folder / CHECKPOINTS) or 0
+                    notify(f"{label}: resumed from iteration {step}, where another process left it.")
                 budget = None if math.isinf(deadline) else deadline - time.monotonic()
                 with closing(Progress(f"{label} ({left} left)", show, printed, leave=False)) as progress:
                     how = carried_out(search, task, study, folder, trial, progress, budget)
                 if how is not None:
                     notify(f"{label}: {how}; {counted(missing(search, study), 'trial')} left.")
     return True
-
-
-def last_checkpoint(folder: Path) -> int:
-    saved = checkpoints(folder / CHECKPOINTS)
-    return int(saved[0].name.removeprefix(PREFIX)) if saved else 0
 
 
 @contextmanager

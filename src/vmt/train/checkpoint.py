@@ -101,6 +101,12 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{PREFIX}*"), reverse=True) if folder.is_dir() else []
 
 
+def last_step(folder: Path) -> int | None:
+    """The iteration of the newest complete checkpoint; None without one."""
+    saved = checkpoints(folder)
+    return int(saved[0].name.removeprefix(PREFIX)) if saved else None
+
+
 def unfinished_checkpoints(folder: Path) -> list[Path]:
     """Incomplete checkpoints, of a process that writes one or was killed while it did."""
     return list(folder.glob(f".{PREFIX}*"))
