@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vmt.data.tasks import TASKS
-from vmt.methods.settings import METHODS
+from vmt.methods.settings import AUTO, METHODS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,8 @@ def list_methods(arguments: argparse.Namespace) -> int:
         return 0
     for name in METHODS:
         print(f"{name:<12} {descriptions[name]}")
-    print(f"\nAfter any of them, --dirt-t: {descriptions['dirt_t']}")
+    print(f"\nAfter the methods from source_only to vmt_mcc, --dirt-t: {descriptions['dirt_t']}")
+    print(f"On your own data, --method {AUTO}: several of them, and an answer chosen without target labels.")
     return 0
 
 
