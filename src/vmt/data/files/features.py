@@ -8,6 +8,7 @@ through the network and forgotten a batch at a time, and what is done when a pro
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -135,24 +136,18 @@ def _computed(
         def compute(group: Sequence[str] = group) -> Arrays:
             firsts = {places[digest][0]: row for row, digest in enumerate(group)}
             vectors, found = np.zeros((len(group), extractor.width), np.float32), [""] * len(group)
-            rows: list[int] = []
-            batch: list[Pixels] = []
 
-            def flush() -> None:
-                if batch:
-                    vectors[rows] = extractor.features(np.stack(batch))
-                rows.clear()
-                batch.clear()
+            def readable() -> Iterator[tuple[int, Pixels]]:
+                for place, result in decoded(list(firsts)):
+                    if isinstance(result, str):
+                        found[firsts[place]] = result
+                    else:
+                        yield firsts[place], result
 
-            for place, result in decoded(list(firsts)):
-                if isinstance(result, str):
-                    found[firsts[place]] = result
-                    continue
-                rows.append(firsts[place])
-                batch.append(result)
-                if len(batch) == BATCH:
-                    flush()
-            flush()
+            pictures = readable()
+            while batch := list(islice(pictures, BATCH)):
+                rows, pixels = zip(*batch, strict=True)
+                vectors[list(rows)] = extractor.features(np.stack(pixels))
             return {"features": vectors, "faults": np.array(found)}
 
         arrays = cached_arrays("features", [*about, list(group)], compute, cache)

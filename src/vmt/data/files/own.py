@@ -140,11 +140,9 @@ def read_labelled(
     own = read_as_trained(path, classes, reads, extractor, memory, needs_labels=True)
     if own.labels is None:
         raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), reads.label)}.")
-    known = np.flatnonzero(own.labels >= 0)
-    part = own.domain.subset(torch.from_numpy(known))
-    missing = reads.preprocess.fill is not None
-    labelled = domain(part.x, own.labels[known], name=part.name, features=part.features, missing=missing)
-    return replace(labelled, files=part.files), own.notes
+    labels = torch.from_numpy(own.labels)
+    known = (labels >= 0).nonzero().flatten()
+    return replace(own.domain.subset(known), y=labels[known]), own.notes
 
 
 def read_as_trained(

@@ -107,7 +107,7 @@ def pack(folder: Path, count: int, shape: tuple[int, ...], read: Read) -> Store:
 
 
 def _pack(folder: Path, count: int, shape: tuple[int, ...], read: Read) -> None:
-    row_bytes = int(np.prod(shape))
+    row_bytes = math.prod(shape)
     known, place = resumed(folder, shape)
     _check_space(folder, (count - len(known)) * row_bytes)
     with (
@@ -148,7 +148,7 @@ def _write(rows: Any, chunk: Sequence[Picture | str], shape: tuple[int, ...]) ->
 def resumed(folder: Path, shape: tuple[int, ...]) -> tuple[Journal, int]:
     """What an interrupted packing has left, as far as its rows fit their checksums, and the place in its journal."""
     known, place = Journal(), 0
-    row_bytes = int(np.prod(shape))
+    row_bytes = math.prod(shape)
     with suppress(OSError), (folder / JOURNAL).open("rb") as log, (folder / ROWS).open("rb") as rows:
         for text in log:
             try:
