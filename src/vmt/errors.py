@@ -157,6 +157,14 @@ def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} is {value!r}")
 
 
+def check_complete(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Raise a KeyError for a value that a JSON object lacks, and a TypeError for one of another type."""
+    for name in hints:
+        if name not in values:
+            raise KeyError(name)
+    check_types(values, hints)
+
+
 def _has_type(value: Any, hint: Any) -> bool:
     """Whether a value has the type of an annotation; in JSON, a list may stand for a tuple, and 1 for 1.0."""
     kind, inner = get_origin(hint) or hint, get_args(hint)

@@ -156,8 +156,8 @@ def test_systems_have_the_model_of_their_phase() -> None:
     assert before.model(Path("runs"), 1) == Path("runs/mnist-svhn_vmt_dirt_t_no-in_1/model_vmt.safetensors")
     assert after.model(Path("runs"), 1) == Path("runs/mnist-svhn_vmt_dirt_t_no-in_1/model.safetensors")
     assert isinstance(before, System)
-    assert "--phases 1" in before.command(1)
-    assert "--phases" not in after.command(1)
+    assert "--phases 1" in before.job(1).command
+    assert "--phases" not in after.job(1).command
 
 
 def test_the_time_of_a_curve_excludes_compiling_and_later_phases() -> None:

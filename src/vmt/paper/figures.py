@@ -1,6 +1,5 @@
 """The data of the paper's three figures, from the models and the results of the tables' runs."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,7 +20,7 @@ from vmt.evaluate.accuracy import outputs_of
 from vmt.evaluate.probe import subsample
 from vmt.model import Model, load
 from vmt.nets.networks import Staged, evaluating
-from vmt.paper.experiment import Experiment
+from vmt.paper.experiment import Experiment, Job
 from vmt.paper.results import results_of, runs_at_once
 from vmt.paper.tables import M2S, VARIANTS, WARM, WITHOUT
 from vmt.progress import Notify
@@ -44,12 +43,11 @@ class System:
     def model(self, runs: Path, seed: int) -> Path:
         """The file of its model."""
         last = self.phase == self.experiment.phases[-1]
-        return runs / f"{self.experiment.name}_{seed}" / (MODEL if last else f"model_{self.phase}.safetensors")
+        return runs / self.job(seed).run / (MODEL if last else f"model_{self.phase}.safetensors")
 
-    def command(self, seed: int) -> str:
-        """The command that trains it."""
-        first = "" if self.phase == self.experiment.phases[-1] else " --phases 1"
-        return f"vmt paper run all --only {shlex.quote(self.experiment.name)} --seeds {seed}{first} --data DATA"
+    def job(self, seed: int) -> Job:
+        """The job that trains it."""
+        return Job(self.experiment, seed, self.phase)
 
 
 def systems_of_tsne(instance_norm: bool) -> list[System]:
@@ -93,12 +91,12 @@ def find_models(systems: Sequence[System], runs: Path, seed: int, device: str) -
         if path.is_file():
             models[system.label] = load(path, device=device)
         else:
-            missing[system.label] = f"{system.label}: {path} does not exist; train it with {system.command(seed)}."
+            missing[system.label] = f"{system.label}: {path} does not exist; train it with {system.job(seed).command}."
     if not models:
         names = ", ".join(system.label for system in systems)
         raise InputError(
             f"{runs} holds none of the models of this figure ({names}, seed {seed}): train the first with "
-            f"{systems[0].command(seed)}, or give another folder with --runs."
+            f"{systems[0].job(seed).command}, or give another folder with --runs."
         )
     return FoundModels(models, missing)
 
@@ -258,11 +256,11 @@ def accuracy_curves(systems: Sequence[System], results: Path) -> tuple[dict[str,
         found = [result for result in results_of(results, system.experiment) if system.phase in result["accuracy"]]
         curves[system.label] = [curve_of(result, system.phase) for result in found]
         if not found:
-            missing[system.label] = f"{system.label}: {results} has no result for it; run {system.command(0)}."
+            missing[system.label] = f"{system.label}: {results} has no result for it; run {system.job(0).command}."
     if not any(curves.values()):
         raise InputError(
-            f"{results} holds none of the results of this figure: make the first with {systems[0].command(0)}, or give "
-            "another folder with --results."
+            f"{results} holds none of the results of this figure: make the first with {systems[0].job(0).command}, or "
+            "give another folder with --results."
         )
     return curves, missing
 

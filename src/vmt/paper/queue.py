@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vmt.data.task import Task
-from vmt.errors import InputError, parsing
+from vmt.errors import InputError, check_complete, parsing
 from vmt.many.queue import Queue, explanation, remove_old_checkpoints
 from vmt.many.storage import OpenRun, Storage
 from vmt.paper.experiment import Job
@@ -16,6 +16,9 @@ from vmt.progress import Notify, Progress
 from vmt.runs.folder import RUN, SUMMARY, RunSpec, read_run
 from vmt.runs.run import Run, carry_out
 from vmt.runs.spec import DataSpec, load_data
+
+FINISHED_TYPES = {"phases": dict[str, Any], "clock": list[Any], "seconds": float}
+"""What a result file needs of the summary of a finished run."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,10 @@ def summary_of_finished_run(folder: Path) -> dict[str, Any] | None:
     path = folder / SUMMARY
     with parsing(path, "the summary of a run", f"remove {folder}, and run its table again"):
         summary: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {"finished": False}
-        if summary["finished"]:
-            summary["phases"].keys(), summary["clock"], summary["seconds"]
-        return summary if summary["finished"] else None
+        if not summary["finished"]:
+            return None
+        check_complete(summary, FINISHED_TYPES)
+        return summary
 
 
 def how_it_went(job: Job, summary: dict[str, Any], size: int) -> str:

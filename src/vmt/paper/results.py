@@ -8,12 +8,18 @@ from typing import Any
 
 from vmt.data.task import Task
 from vmt.disk import explain_write_errors, write_atomically
-from vmt.errors import parsing
+from vmt.errors import check_complete, parsing
 from vmt.methods.nouns import Phase
 from vmt.paper.experiment import Experiment, Job
 from vmt.runs.folder import RUN, environment, read_run
 from vmt.train.log import LOG, read_log
 
+RESULT_TYPES: dict[str, Any] = {
+    "accuracy": dict[str, Any],
+    "finished": bool,
+    "seconds": float,
+    "collapsed": str | None,
+}
 CURVE = ("iteration", "target accuracy", "source accuracy", "seconds")
 
 
@@ -37,7 +43,7 @@ def results_of(results: Path, experiment: Experiment) -> list[dict[str, Any]]:
 def read_result(path: Path) -> dict[str, Any]:
     with parsing(path, "a result file", "remove it, and run its table again"):
         result: dict[str, Any] = json.loads(path.read_bytes())
-        result["accuracy"].get, result["finished"], result["seconds"], result["collapsed"]
+        check_complete(result, RESULT_TYPES)
         return result
 
 

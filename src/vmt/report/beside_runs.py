@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vmt.errors import InputError, check_types
+from vmt.errors import InputError, check_complete, check_types
 from vmt.nets.registry import AVERAGE
 from vmt.report.intervals import wilson
 from vmt.report.signs import BAD, GOOD, UNKNOWN, percent
@@ -58,12 +58,13 @@ def search_in(folders: Sequence[Path]) -> dict[str, Any] | None:
 def read_search(folder: Path) -> dict[str, Any] | None:
     """What the summary of a search says about its trials; None for any other folder."""
     try:
-        search: Any = (read_summary(folder) or {}).get("search")
-        check_types({"search": search}, {"search": dict[str, Any]})
-        check_types(search, SEARCH_TYPES)
+        summary = read_summary(folder) or {}
+        check_complete(summary, {"search": dict[str, Any]})
+        search = summary["search"]
+        check_complete(search, SEARCH_TYPES)
         for trial in search["trials"]:
+            check_complete(trial, {"name": str, "state": str})
             check_types(trial, TRIAL_TYPES)
-            check_types({"name": trial["name"], "state": trial["state"]}, {"name": str, "state": str})
     except (InputError, TypeError, KeyError):
         return None
     return dict(search)
