@@ -54,6 +54,8 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "results" / "own_data.jsonl", ROOT / "docs" / "own-data-bench.md"
 OURS = ("source_only", "adabn", "mcc", "cdan", "vmt", "vmt_mcc", "auto")
 SEEDS = 5
+# What a record of auto has and those of its candidates have not.
+OF_CHOICE = ("chosen", "candidates", "alarms", "scores")
 # The rooms of the package that cannot change a result: those that print, draw and publish.
 WITHOUT_EFFECT = ("cli", "report", "paper", "figures.py", "progress.py", "export.py")
 
@@ -143,17 +145,21 @@ def measure(job: Job) -> list[dict[str, Any]]:
             record["chosen"] = choice["chosen"]
             of_each = {name: vmt.load(folder / name, device="cpu") for name in choice["candidates"]}
             record["candidates"] = {name: right(model.predict(problem.xt_test)) for name, model in of_each.items()}
+            record["alarms"] = [name for name, found in choice["candidates"].items() if found["alarm"]]
+            # The label-free scores of each candidate, for the study of which of them chooses best.
+            record["scores"] = {name: short(found["scores"]) for name, found in choice["candidates"].items()}
             seconds = {name: read_summary(folder / name)["seconds"] for name in PORTFOLIO}
             for name in PORTFOLIO:
                 cpu_s = round(record["cpu_s"] * seconds[name] / sum(seconds.values()), 2)
                 about = {"contender": name, "settings": {"method": name}, "cpu_s": cpu_s, "wall_s": seconds[name]}
-                of_run = without(without(record, "chosen"), "candidates")
+                of_run = {key: value for key, value in record.items() if key not in OF_CHOICE}
                 records.append({**of_run, **about, "accuracy": record["candidates"][name]})
     return records
 
 
-def without(record: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if key != name}
+def short(scores: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Scores with five digits."""
+    return {name: value if value is None else float(f"{value:.5g}") for name, value in scores.items()}
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from scipy.stats import rankdata
 
 from vmt.disk import write_atomically
 from vmt.methods.settings import AUTO
+from vmt.validators.registry import VALIDATORS
+from vmt.validators.together import AVERAGE
 
 Record = Mapping[str, Any]
 BASELINE = "source_only"
@@ -133,6 +135,8 @@ def page(records: Sequence[Record]) -> str:
                     f"### Where others win against the default, `{AUTO}`",
                     wins(results, tasks, AUTO, peers),
                 ]
+            if chosen_by := study(results, tasks):
+                parts += ["### Which score chooses best", STUDY, chosen_by]
             parts += ["### Each task", *([each(results, tasks, ours)] if ours else []), *grouped(results, tasks, peers)]
     return "\n\n".join([*parts, "## The tasks", described(results), made(published)]) + "\n"
 
@@ -164,6 +168,49 @@ HistGradientBoostingClassifier and MLPClassifier behind a StandardScaler; with `
 standardised by itself. `skada-…` are the methods of skada: its own pipelines behind a StandardScaler, most of which end
 with an SVC, and with `skada-deep-…` a small network with batch norm, trained by Adam for about 600 iterations. A
 difference of up to {100 * TIE:.0f} point is not called a win."""
+
+
+STUDY = """The candidates of [`auto`](auto.md) on these tasks, each with the [scores](choosing.md) that need no labels.
+If one of them is chosen by the highest score, and candidates with an alarm last, how accurate is it? *Points lost* is
+the mean difference to the best candidate of the run, *within 2 points* the share of the runs in which the choice loses
+no more. The rows without a score always take the same candidate, or the answer of `auto`, which averages several."""
+WITHIN = 0.02
+
+
+def study(results: Results, tasks: Sequence[str]) -> str | None:
+    """What each validator would have chosen among the candidates of ``auto``; None if no record has their scores."""
+    records = [r for (task, name, _), r in results.records.items() if name == AUTO and task in tasks and "scores" in r]
+    if not records:
+        return None
+    names = [name for name in records[0]["scores"] if name != AVERAGE]
+    answers: dict[str, list[float]] = {}
+    for validator in VALIDATORS:
+        found = [by_score(record, names, validator) for record in records]
+        if None not in found:
+            answers[f"`{validator}`"] = [value for value in found if value is not None]
+    for name in names:
+        answers[f"always `{name}`"] = [record["candidates"][name] for record in records]
+    answers[f"the answer of `{AUTO}`"] = [record["accuracy"] for record in records]
+    best = np.array([max(record["candidates"][name] for name in names) for record in records])
+    lost = {name: best - np.array(found) for name, found in answers.items()}
+    rows = [
+        [name, percent(float(np.mean(answers[name]))), percent(float(lost[name].mean())), within(lost[name])]
+        for name in sorted(answers, key=lambda name: lost[name].mean())
+    ]
+    return markdown(["chosen by", "mean accuracy, %", "points lost", "within 2 points, %"], rows)
+
+
+def within(lost: np.ndarray[Any, Any]) -> str:
+    return f"{100 * float((lost <= WITHIN + 1e-9).mean()):.0f}"
+
+
+def by_score(record: Record, names: Sequence[str], validator: str) -> float | None:
+    """The accuracy of the candidate with the highest score; None if no candidate has this score."""
+    scored = [name for name in names if record["scores"][name].get(validator) is not None]
+    if not scored:
+        return None
+    best = max(scored, key=lambda name: (name not in record["alarms"], record["scores"][name][validator]))
+    return float(record["candidates"][best])
 
 
 def overall(results: Results, tasks: Sequence[str], names: Sequence[str], peers: Sequence[str]) -> str:

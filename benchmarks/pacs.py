@@ -153,6 +153,7 @@ def measured(task: Any, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         accuracy = candidates[found.choice.chosen]
         best = max(candidates.values())
         what = {"picked": found.choice.chosen, "candidates": candidates, "runs": runs}
+        what |= {"alarm": found.choice.findings[found.choice.chosen].alarm, "warnings": found.summary["warnings"]}
         return {"last": accuracy, "chosen": accuracy, "oracle": best, **what}
     run = make_run(
         task,

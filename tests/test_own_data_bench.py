@@ -107,3 +107,25 @@ def test_a_variant_with_a_mistyped_setting_is_refused_before_any_run(
         bench.main(["--variant", 'x={"lambda_tt": 1}', "--out", str(tmp_path / "out.jsonl")])
     assert "lambda_tt" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_the_study_counts_what_each_score_would_have_chosen() -> None:
+    def record(seed: int, accuracies: list[float], scores: list[float], alarms: list[str]) -> dict[str, object]:
+        candidates = dict(zip(("source_only", "kernel", "average"), accuracies, strict=True))
+        by_name = dict(zip(candidates, ({"im": score, "dev": None} for score in scores), strict=True))
+        kind = {"task": "wine-gain", "revision": table.REVISION, "seed": seed, "contender": "auto", "settings": {}}
+        about = {"accuracy": candidates["average"], "candidates": candidates, "scores": by_name, "alarms": alarms}
+        return {**kind, **about, "version": "1", "cpu_s": 1.0, "wall_s": 1.0}
+
+    records = [
+        record(0, [0.9, 0.8, 0.85], [0.1, 0.2, 0.9], []),
+        record(1, [0.6, 0.7, 0.7], [0.2, 0.1, 0.9], ["source_only"]),
+    ]
+    found = table.study(table.Results(records), ["wine-gain"])
+    assert found is not None
+    rows = dict(line.strip("| ").split(" | ", 1) for line in found.splitlines())
+    assert rows["`im`"] == "75.0 | 5.0 | 50"
+    assert rows["always `source_only`"] == "75.0 | 5.0 | 50"
+    assert rows["the answer of `auto`"] == "77.5 | 2.5 | 50"
+    assert "`dev`" not in rows
+    assert "always `average`" not in rows
