@@ -62,6 +62,7 @@ def test_a_share_that_no_run_can_take_is_refused(
         (0.33, 16, 2, 3, 6),
         (1, 16, 2, 1, 2),
         (0.5, 16, 4, 2, 8),
+        (0.4, 16, 2, 2, 4),  # what is left of two GPUs does not make a third share
         (1 / 93, 128, 1, 93, 93),  # 1 / (1 / 93) is a little less than 93
         (0.25, 3, 1, 4, 3),  # a run takes a CPU as well
     ],

@@ -208,7 +208,7 @@ class Cluster:
         """The number of tasks for which there is room at the same time."""
         total = self.ray.cluster_resources()
         cpus = int(total.get("CPU", 1))
-        return max(1, cpus if not self.gpus else min(cpus, int(total["GPU"] / self.gpus + 1e-6)))
+        return max(1, min(cpus, int(total["GPU"]) * self.on_a_device) if self.gpus else cpus)
 
     @property
     def on_a_device(self) -> int:
