@@ -28,6 +28,7 @@ from vmt.runs.space import FACTORS, Range, default_space, read_space
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.checkpoint import CHECKPOINTS, checkpoints
 from vmt.train.config import Config
+from vmt.train.log import LOG, read_log
 
 posix = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 ITERATIONS = 60
@@ -211,6 +212,37 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+def test_a_trial_is_pruned_if_the_alarm_is_raised_twice_in_a_row(data: DataSpec, tmp_path: Path) -> None:
+    """Entropy of a huge weight makes everything one class, before the source is learned: no collapse, but an alarm."""
+    space = {"lr": [3e-3, 0.3], "lambda_t": [0.1, 1e4]}
+    search = spec_for(data, tmp_path / "out", space, trials=2, reference=None)
+    study = join(search, load_data(data))
+    study.enqueue_trial({"lr": 0.3, "lambda_t": 1e4})
+    work_on(search)
+    default, pruned = study.trials
+    assert (default.state.name, pruned.state.name) == ("COMPLETE", "PRUNED")
+    summary = read_json(search.folder_of(1) / SUMMARY)
+    assert (summary["collapsed"], summary["given_up"], summary["iterations"]) == (None, True, 40)
+    evaluations = {each["step"]: each for each in read_log(search.folder_of(1) / LOG) if "target" in each}
+    assert all(evaluations[step]["alarm"] for step in (10, 20, 30)), "alarms in the first two thirds end nothing"
+    assert evaluations[40]["alarm"] in summary["pruned"] == pruned.user_attrs["why"]
+
+
+def test_trials_that_collapse_are_stopped_and_none_is_chosen(tmp_path: Path) -> None:
+    """The target is one sample of the source, again and again, so that all of it gets one class."""
+    x, y = moved_clusters()["source"]
+    out = tmp_path / "out"
+    given = {"iterations": ITERATIONS, "evaluate_every": 10, "device": "cpu", "progress": False, "match_shares": False}
+    result = vmt.search((x, y), x[:1].repeat(60, axis=0), trials=2, out=out, **given)
+    assert result.chosen == "source_only"
+    assert [trial["state"] for trial in result.trials] == ["pruned", "pruned"]
+    for trial in result.trials:
+        summary = read_json(out / TRIALS / trial["name"] / SUMMARY)
+        assert (summary["finished"], summary["given_up"], summary["collapsed"]) == (False, True, trial["why"])
+        assert "collapsed" in trial["why"]
+        assert summary["iterations"] < ITERATIONS
+
+
 def test_a_trial_that_diverges_is_pruned_and_the_search_goes_on(data: DataSpec, tmp_path: Path) -> None:
     search = spec_for(data, tmp_path / "out", {"lr": [3e-3, 1e30]}, trials=4, reference=None)
     carry_out_search(search)
@@ -268,6 +300,40 @@ def test_a_database_holds_the_study(data: DataSpec, tmp_path: Path) -> None:
     assert not (tmp_path / "lost" / RUN).exists()
     with pytest.raises(vmt.InputError, match="was started with storage"):
         join(replace(search, storage=None), load_data(data))
+
+
+def test_a_search_in_a_database_from_the_command_to_its_end(
+    data: DataSpec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, url = tmp_path / "out", f"sqlite:///{tmp_path}/study.db"
+    space = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "lambda_t": {"low": 0.01, "high": 1, "log": True}}
+    (tmp_path / "space.json").write_text(json.dumps(space))
+    words = ["search", "--source", data.source, "--target", data.target, "--trials", 4, "--iterations", 24, "--storage"]
+    words += [url, "--space", tmp_path / "space.json", "--device", "cpu", "--threads", 1, "--out", out]
+    assert main([*map(str, words)]) == 0
+    printed = capsys.readouterr().out
+    assert not (out / "study.journal").exists()
+    kept = {trial.number: trial for trial in optuna.load_study(study_name=None, storage=url).trials}
+    assert {number: trial.value for number, trial in kept.items()} == {
+        trial["number"]: trial["score"] for trial in trials_of(out)
+    }
+    assert all(kept[trial["number"]].params == trial["settings"] for trial in trials_of(out))
+    assert len({trial.value for trial in kept.values()}) == 4
+    summary = read_json(out / SUMMARY)
+    importances = summary["search"]["importances"]
+    assert importances.keys() == space.keys()
+    assert sum(importances.values()) == pytest.approx(1, abs=2e-4)  # each has four decimals
+    assert all(f"{name} {share:.0%}" in printed for name, share in importances.items())
+    # What is kept, and what is removed.
+    x, chosen = moved_clusters()["test"][0], summary["choice"]["chosen"]
+    before = vmt.load(out, device="cpu").predict_proba(x)
+    models = {path.parent.name for path in out.glob(f"{TRIALS}/*/{MODEL}")}
+    assert models == {f"{number:04d}" for number in range(4)}
+    assert main(["search", "--out", str(out), "--clean"]) == 0
+    assert {path.parent.name for path in out.glob(f"{TRIALS}/*/{MODEL}")} == models & {chosen}
+    np.testing.assert_array_equal(vmt.load(out, device="cpu").predict_proba(x), before)
+    assert all((out / TRIALS / name / LOG).exists() for name in models)
+    assert main(["search", "--out", str(out / TRIALS / "0000"), "--clean"]) == 2
 
 
 def test_a_damaged_journal_is_refused(data: DataSpec, tmp_path: Path) -> None:
