@@ -4,8 +4,8 @@
 
 The photographs are pictures of PACS that are saved again: in sizes from 40 to 2,400 pixels, with each of the eight EXIF
 orientations, as colour, grey and CMYK JPEG files, and as PNG files in colour, grey, with a palette, and with each of
-three kinds of transparency. ``vmt train --method auto`` trains on the features of PACS, ``vmt export`` writes the file,
-and ``vmt predict`` reads the photographs twice: with the run, and with the file. Then the documented script,
+three kinds of transparency. ``vmt train`` trains on the features of PACS, ``vmt export`` writes the file, and ``vmt
+predict`` reads the photographs twice: with the run, and with the file. Then the documented script,
 ``examples/onnx_only.py``, classifies them as a program that has neither vmt nor PyTorch, and the lines that it has to
 decode a picture feed ONNX Runtime for the probabilities. (vmt predict writes these with six decimals.)
 """
@@ -39,7 +39,7 @@ from vmt.disk import write_atomically
 from vmt.runs.folder import commit
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "onnx_only.py"
-FROM = ("photo", "art")  # the domains whose pictures are saved again
+FROM = ("photo", "art")  # the source and the target, whose pictures are saved again
 SIDES = (40, 2400)  # of the longer side
 # What has to be done to an upright picture, so that its orientation makes it upright again.
 UNTURN = TURNS | {6: TURNS[8], 8: TURNS[6]}
@@ -135,7 +135,8 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
     labels = make_photographs(asked.data, photographs, asked.count, asked.seed)
     vmt, network = (sys.executable, "-m", "vmt"), ("--features", asked.features)
     load, seconds = os.getloadavg(), dict[str, float]()
-    train = ("train", "pacs-photo-art", "--data", asked.data, *network, "--method", "auto")
+    source, target = (PICTURE_SETS["pacs"].folder(asked.data, name) for name in FROM)
+    train = ("train", "--source", source, "--target", target, *network)
     timed(seconds, "train", *vmt, *train, "--out", run)
     timed(seconds, "export", *vmt, "export", run, *network, "--out", model)
     by_run, by_file = (asked.folder / f"by_{name}.jsonl" for name in ("run", "file"))
@@ -150,7 +151,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
     plain = plain_probabilities(model, names)
     ranked = np.sort(plain, axis=1)
     return {
-        "command": f"python benchmarks/deployed.py --features {asked.features} --count {asked.count} --seed {asked.seed}",
+        "command": f"benchmarks/deployed.py --features {asked.features} --count {asked.count} --seed {asked.seed}",
         "train": " ".join(map(str, ("vmt", *train))).replace(str(asked.data), "DATA"),
         "photographs": {
             "count": len(names),
