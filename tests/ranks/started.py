@@ -45,9 +45,9 @@ def train(*flags: Any) -> int:
     return main(["train", *map(str, flags)])
 
 
-def train_interrupted(step: int, names: list[str], *flags: Any) -> int:
-    """``vmt train``, in which rank 1 sends itself signals once it has done so many iterations."""
-    if os.environ["RANK"] == "1":
+def train_interrupted(rank: int, step: int, names: list[str], *flags: Any) -> int:
+    """``vmt train``, in which one rank sends itself signals once it has done so many iterations."""
+    if os.environ["RANK"] == str(rank):
         send_at(step, *names)
     return train(*flags)
 

@@ -85,7 +85,7 @@ def test_a_killed_process_ends_the_other_and_the_resumed_run_is_the_same(tmp_pat
     unbroken, run = tmp_path / "unbroken", tmp_path / "run"
     cuda = ["--device", "cuda", "--engine", "eager"]
     assert ended(start(train, *data(tmp_path), "--out", unbroken, *FLAGS, *cuda, log=tmp_path)) == [0, 0]
-    ranks = start(train_interrupted, 25, ["SIGKILL"], *data(tmp_path), "--out", run, *FLAGS, *cuda, log=tmp_path)
+    ranks = start(train_interrupted, 1, 25, ["SIGKILL"], *data(tmp_path), "--out", run, *FLAGS, *cuda, log=tmp_path)
     assert ended(ranks) == [1, -signal.SIGKILL]
     assert "rank 1 of 2" in printed(tmp_path, 0)
     assert ended(start(train, "--resume", run, log=tmp_path)) == [0, 0]

@@ -55,7 +55,7 @@ def test_a_killed_rank_ends_the_others_and_the_resumed_run_is_the_same(
     unbroken: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    ranks = start(train_interrupted, 25, ["SIGKILL"], *data(unbroken), "--out", run, *FLAGS, log=tmp_path)
+    ranks = start(train_interrupted, 1, 25, ["SIGKILL"], *data(unbroken), "--out", run, *FLAGS, log=tmp_path)
     ranks[1].join(PATIENCE)
     lost = time.monotonic()
     assert ended(ranks) == [1, -signal.SIGKILL]
@@ -71,6 +71,32 @@ def test_a_killed_rank_ends_the_others_and_the_resumed_run_is_the_same(
     assert main(["train", "--resume", str(alone)]) == 0
     assert "2 ranks" in capfd.readouterr().err
     assert records(alone)[-1]["step"] == 60
+
+
+def test_a_killed_rank_0_ends_the_others_and_the_resumed_run_is_the_same(unbroken: Path, tmp_path: Path) -> None:
+    """It is the one that logs, saves and listens to the others."""
+    run = tmp_path / "run"
+    ranks = start(train_interrupted, 0, 25, ["SIGKILL"], *data(unbroken), "--out", run, *FLAGS, log=tmp_path)
+    ranks[0].join(PATIENCE)
+    lost = time.monotonic()
+    assert ended(ranks) == [-signal.SIGKILL, 1]
+    assert time.monotonic() - lost < 30
+    (sentence,) = [line for line in printed(tmp_path, 1).splitlines() if "rank 0 of 2" in line]
+    assert f"--resume {run}" in sentence
+    assert "Traceback" not in printed(tmp_path, 1)
+    assert ended(start(train, "--resume", run, log=tmp_path)) == [0, 0]
+    assert "Resuming at iteration" in printed(tmp_path, 0)
+    assert weights(run) == weights(unbroken / "run")
+    assert records(run) == records(unbroken / "run")
+
+
+def test_one_rank_equals_a_run_without_torchrun(unbroken: Path, tmp_path: Path) -> None:
+    one, alone = tmp_path / "one", tmp_path / "alone"
+    assert ended(start(train, *data(unbroken), "--out", one, *FLAGS, count=1, log=tmp_path)) == [0]
+    assert train(*data(unbroken), "--out", alone, *FLAGS) == 0
+    assert weights(one) == weights(alone)
+    assert weights(one) != weights(unbroken / "run")
+    assert records(one) == records(alone)
 
 
 def test_torchrun_brings_a_run_back_after_a_kill(unbroken: Path, tmp_path: Path) -> None:
@@ -90,7 +116,8 @@ def test_both_ranks_stop_cleanly_when_one_is_asked_to(unbroken: Path, tmp_path: 
     run = tmp_path / "run"
     # As one Ctrl-C under torchrun: the terminal and torchrun both send a signal.
     twice = ["SIGINT", "SIGINT"]
-    assert ended(start(train_interrupted, 15, twice, *data(unbroken), "--out", run, *FLAGS, log=tmp_path)) == [130, 130]
+    ranks = start(train_interrupted, 1, 15, twice, *data(unbroken), "--out", run, *FLAGS, log=tmp_path)
+    assert ended(ranks) == [130, 130]
     assert ended(start(train, "--resume", run, log=tmp_path)) == [0, 0]
     assert weights(run) == weights(unbroken / "run")
     assert records(run) == records(unbroken / "run")
