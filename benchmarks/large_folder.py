@@ -89,18 +89,20 @@ def family(process: int) -> Iterator[int]:
         waiting += parents.get(one, [])
 
 
-def resident(process: int) -> int:
-    """The bytes of a process that are in memory, mapped files among them."""
+def memory(process: int) -> tuple[int, int]:
+    """The KiB of a process in memory, mapped files among them: now, and the most that it has had."""
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
-        return 0
+        return 0, 0
+    found = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines) if "kB" in value}
+    return found.get("VmRSS", 0), found.get("VmHWM", 0)  # a process that has just ended has neither
 
 
 def followed(arguments: list[str], cache: Path, output: Path, stop: Callable[[], bool] = lambda: False) -> Ended:
     """Run ``vmt train`` until it ends, or kill all its processes as soon as ``stop`` says so."""
     command = [sys.executable, "-m", "vmt", "train", *arguments]
-    began, peak, looks = time.monotonic(), 0, 0
+    began, peak, largest, looks = time.monotonic(), 0, 0, 0
     with output.open("ab") as file:
         started = subprocess.Popen(
             command, stdout=file, stderr=file, env=os.environ | {"VMT_CACHE": str(cache)}, start_new_session=True
@@ -109,7 +111,9 @@ def followed(arguments: list[str], cache: Path, output: Path, stop: Callable[[],
         ended, status, used = os.wait4(started.pid, os.WNOHANG)
         if ended:
             break
-        peak, looks = max(peak, sum(map(resident, family(started.pid)))), looks + 1
+        each = [memory(process) for process in family(started.pid)]
+        peak, largest = max(peak, sum(now for now, _ in each)), max(largest, *(most for _, most in each))
+        looks += 1
         if stop():
             os.killpg(started.pid, signal.SIGKILL)
         time.sleep(PAUSE)
@@ -118,9 +122,9 @@ def followed(arguments: list[str], cache: Path, output: Path, stop: Callable[[],
         started.returncode,
         round(time.monotonic() - began, 1),
         round(used.ru_utime + used.ru_stime, 1),
-        round(peak / MIB, 1),
+        round(peak / 1024, 1),
         looks,
-        round(used.ru_maxrss / 1024, 1),
+        round(largest / 1024, 1),
     )
 
 

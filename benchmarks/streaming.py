@@ -119,7 +119,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--net", default="tiny")
     parser.add_argument("--side", type=int, default=32)
@@ -134,7 +134,7 @@ def main() -> int:
     parser.add_argument("--warm-up", type=int, default=10)
     parser.add_argument("--cold", action="store_true", help="read from the disk itself, not from the system's memory")
     parser.add_argument("--folder", type=Path, help="where the store is made, and kept (default: a temporary folder)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     with tempfile.TemporaryDirectory() as temporary:
         print(json.dumps(measure(arguments, arguments.folder or Path(temporary))))
     return 0
