@@ -175,6 +175,7 @@ def client_of(uri: str) -> Any:
     """MLflow's client; an InputError if the package is not installed."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # its own 7 would hold a run up for minutes
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is sent to the makers of MLflow unasked
     if uri.startswith("file:"):
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow refuses folders that nobody asked for
     try:
