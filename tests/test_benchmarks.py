@@ -1,6 +1,7 @@
 """Benchmarks that need hours, a GPU or data of others work at a tiny size."""
 
 import json
+import re
 import runpy
 import signal
 import sys
@@ -22,6 +23,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import deployed  # noqa: E402
 import large_folder  # noqa: E402
+import photographs_flow  # noqa: E402
 import resnet50  # noqa: E402
 import streaming  # noqa: E402
 
@@ -122,6 +124,24 @@ def test_a_turned_photograph_is_upright_again(pacs: Path, tmp_path: Path) -> Non
         out = tmp_path / f"{orientation}.png"
         deployed.photograph(original, "colour.png", orientation, np.random.default_rng(0), out)
         assert np.abs(decode(out, framing).astype(int) - decode(original, framing)).mean() < 8
+
+
+def test_the_commands_for_photographs_are_those_of_the_first_page() -> None:
+    timed = photographs_flow.commands("mine.nets:features")
+    assert [command.split()[1] for command in timed] == ["train", "export", "predict"]
+    for command in timed:
+        bare = re.sub(r" --features \S+", "", command)
+        assert bare in re.sub(r" --features \S+", "", (ROOT / "README.md").read_text())
+
+
+def test_new_pictures_are_not_among_those_that_are_trained_on(pacs: Path, tmp_path: Path) -> None:
+    photographs_flow.choose(pacs, tmp_path, each=10, new=4, seed=0)
+    names = {name: {path.name for path in (tmp_path / name).rglob("*.jpg")} for name in ("unlabelled", "new-pictures")}
+    assert [len(found) for found in names.values()] == [10, 4]
+    assert not names["unlabelled"] & names["new-pictures"]
+    labelled = list((tmp_path / "labelled").rglob("*.jpg"))
+    assert len(labelled) == 10
+    assert all(path.name.startswith(f"{path.parent.name}-") for path in labelled)
 
 
 def test_pictures_of_a_large_folder_depend_on_their_numbers_alone(tmp_path: Path) -> None:
