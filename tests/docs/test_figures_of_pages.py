@@ -237,6 +237,54 @@ def test_the_demo_printed_what_the_first_page_shows() -> None:
     assert f"closed {rounded(100 * Fraction(measured['gap_closed']), 0)}% of the gap" in page
 
 
+# --- The search of settings ---
+
+
+def test_the_search_gains_what_the_page_says() -> None:
+    rows, page = records("search.jsonl"), text_of("docs/searching.md")
+    (table,) = (table for table in tables("docs/searching.md") if table[0][0] == "seed")
+    kinds = ("default", "chosen", "oracle", "source_only")
+    for row, (seed, *cells) in zip(rows, table[1:-1], strict=True):
+        loss, states = row["killed"], row["states"]
+        assert sum(states.values()) == len(row["trials"]) == 40
+        expected = [rounded(percent(row["accuracy"][kind])) for kind in kinds]
+        expected += [f"{states['finished']}, {states['pruned']}"]
+        expected += [f"trial {int(loss['trial'])}, resumed from iteration {loss['resumed_from']}"]
+        assert (seed, cells) == (str(row["seed"]), expected)
+        finished = [trial for trial in row["trials"] if trial["state"] == "finished"]
+        best = max(finished, key=lambda trial: trial["score"])
+        assert best["target_accuracy"] == max(trial["target_accuracy"] for trial in finished)
+        assert row["accuracy"]["oracle"] == row["accuracy"]["chosen"] == best["target_accuracy"]
+        assert [*row["importances"]][:2] == ["lr", "lambda_s"]
+        assert row["environment"]["commit"][:7] in page
+    assert table[-1][1:5] == [spread([percent(row["accuracy"][kind]) for row in rows]) for kind in kinds]
+
+    def listed(values: Sequence[Fraction]) -> str:
+        first, second, third = (rounded(value, 0) for value in values)
+        return f"{first}, {second} and {third}"
+
+    def gains(other: str) -> list[Fraction]:
+        return [percent(row["accuracy"]["chosen"]) - percent(row["accuracy"][other]) for row in rows]
+
+    assert f"the most accurate one: {listed(gains('default'))} points above the default" in page
+    assert f"and {listed(gains('mean of finished trials'))} above the mean of the finished trials" in page
+    lr, lambda_s = (listed([percent(row["importances"][name]) for row in rows]) for name in ("lr", "lambda_s"))
+    assert f"({lr} %), before λ_s ({lambda_s} %)" in page
+    seconds = [rounded(Fraction(repr(f(row["cpu_seconds"] for row in rows))), 0) for f in (min, max)]
+    minutes = [rounded(Fraction(repr(f(row["seconds"] for row in rows))) / 60, 0) for f in (min, max)]
+    assert f"took {' to '.join(seconds)} s of CPU time, and {' to '.join(minutes)} minutes on two cores" in page
+    total = sum(Fraction(repr(row["cpu_seconds"])) for row in rows) / 60
+    assert f"take about {rounded(total, 0)} minutes of CPU time" in page
+
+
+def test_what_a_server_of_mlflow_has_returned_is_in_its_file() -> None:
+    found, page = json.loads((RESULTS / "mlflow_server.json").read_text()), text_of("docs/report.md")
+    assert f"{found['settings']} settings, all {found['points']} points of the log" in page
+    assert f"the {found['weights']:,} weights" in page
+    assert all(f"`{name}`" in page for name in found["equal files"])
+    assert f"commit {found['commit'][:7]}" in page
+
+
 # --- Speed ---
 
 
