@@ -285,6 +285,41 @@ def test_what_a_server_of_mlflow_has_returned_is_in_its_file() -> None:
     assert f"commit {found['commit'][:7]}" in page
 
 
+# --- Several GPUs ---
+
+
+def test_the_cost_of_the_exchange_is_measured_and_computed_as_the_page_says() -> None:
+    found, page = json.loads((RESULTS / "ranks.json").read_text()), text_of("docs/growing.md")
+    times = {
+        name: [Fraction(repr(value)) for value in each] for name, each in found["ms: median, shortest, longest"].items()
+    }
+    exchange, iteration = (times[name] for name in ("the exchange alone", "iteration with exchange"))
+    middle, low, high = (rounded(value) for value in exchange)
+    sent = Fraction(repr(found["exchanged MB"]))
+    assert f"took {middle} ms (median of 200, {low} to {high})" in page
+    assert f"an iteration {rounded(iteration[0] / 1000)} s" in page
+    assert f"(median of 20, {' to '.join(rounded(value / 1000) for value in iteration[1:])})" in page
+    assert f"{rounded(100 * exchange[0] / iteration[0])} % of it" in page
+    assert f"without the exchange, the median was {rounded(times['iteration without exchange'][0] / 1000)} s" in page
+    assert f"VMT exchanges {rounded(sent)} MB per iteration with the paper's small network" in page
+    assert f"load of {found['load']}" in page
+    assert f"commit {found['commit'][:7]}" in page
+    # Eight GPUs, on paper: MB by GB/s and hops by µs are milliseconds.
+    (table,) = (table for table in tables("docs/growing.md") if table[0][0] == "ranks and network")
+    network, moved, hops, added, efficiency = table[1]
+    ranks, speed, latency = (int(number) for number in re.findall(r"\d+", network))
+    passed, count = 2 * Fraction(ranks - 1, ranks) * sent, 2 * 2 * (ranks - 1)
+    wire, waits = passed / speed, Fraction(count * latency, 1000)
+    cost = wire + waits
+    assert moved == f"{rounded(passed)} MB: {rounded(1000 * wire, 0)} µs"
+    assert hops == f"{count}: {rounded(1000 * waits, 0)} µs"
+    assert added == f"{rounded(cost, 2)} ms"
+    together = Fraction(rounded(Fraction("2.7") + cost, 2))
+    share = Fraction("2.7") / together
+    assert efficiency == f"2.7 / {rounded(together, 2)} = {rounded(100 * share, 0)} %"
+    assert f"about {rounded(ranks * share)} times the samples per second" in page
+
+
 # --- Speed ---
 
 
