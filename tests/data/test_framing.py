@@ -44,7 +44,21 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     }
     for name, (picture, options) in pictures.items():
         picture.save(folder / name, **options)
-    return [folder / name for name in pictures]
+    more = ("turned.png", "turned-late.png")
+    for name in more:
+        pictures["wide.jpg"][0].save(folder / name, exif=turned)
+    exif_behind_the_pixels(folder / "turned-late.png")
+    return [folder / name for name in (*pictures, *more)]
+
+
+def exif_behind_the_pixels(path: Path) -> None:
+    """Move the EXIF data of a PNG file to its end, where the format allows it, too."""
+    data = path.read_bytes()
+    start = data.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(data[start : start + 4], "big")
+    last = data.rindex(b"IEND") - 4
+    assert start < data.index(b"IDAT")
+    path.write_bytes(data[:start] + data[end:last] + data[start:end] + data[last:])
 
 
 @pytest.mark.parametrize("framing", [Framing((24, 24), 3, 1.0, "bicubic"), Framing((20, 28), 3, 0.875)])

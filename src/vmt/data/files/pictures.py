@@ -58,7 +58,7 @@ GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
 BITS_PER_SAMPLE = 258  # the TIFF tag
 DARK = 32  # the brightest value of all pictures below which a note asks whether their range is right
 
-DECODER_VERSION = 3  # part of the cache's keys; increase it when pictures are decoded differently
+DECODER_VERSION = 4  # part of the cache's keys; increase it when pictures are decoded differently
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -288,15 +288,18 @@ def decode(path: Path, framing: Framing) -> NDArray[np.uint8]:
     """A picture as (channels, height, width) in 8 bits: upright, and with white in place of transparency."""
     size, channels = framing.size, framing.channels
     with _open(path) as image:
-        orientation = _orientation(image)
-        height, width = size[::-1] if orientation in SIDEWAYS else size
-        # A JPEG can be decoded at a fraction of its size; twice the final size keeps the resizing smooth.
-        least = (2 * width, 2 * height) if framing.crop is None else (framing.least_side, framing.least_side)
-        image.draft("L" if channels == 1 else "RGB", least)
+        if isinstance(image, JpegImageFile):
+            # It can be decoded at a fraction of its size; twice the final size keeps the resizing smooth.
+            across, down = size if _orientation(image) in SIDEWAYS else size[::-1]
+            least = (2 * across, 2 * down) if framing.crop is None else (framing.least_side, framing.least_side)
+            image.draft("L" if channels == 1 else "RGB", least)
         pixels = image.size[0] * image.size[1]
         if pixels > MAX_PIXELS:
             raise TooLarge(f"{image.size[0]}×{image.size[1]} pixels")
         with _one_large_at_a_time if pixels > LARGE else contextlib.nullcontext():
+            image.load()  # first, because a PNG may have its orientation behind its pixels
+            orientation = _orientation(image)
+            height, width = size[::-1] if orientation in SIDEWAYS else size
             if framing.crop is None:
                 small = _turned(_resized(_in_channels(image, channels), framing, (width, height)), orientation)
             else:  # in the order in which others do it who read the same pictures for an exported model
