@@ -1,6 +1,6 @@
 """Predict 500 photographs of every kind with an exported file, by vmt predict and without vmt, and compare both.
 
-    PYTHONPATH=benchmarks python benchmarks/deployed.py --data DATA --folder /tmp/deployed --out results/deployed.json
+    python benchmarks/deployed.py --data DATA --folder /tmp/deployed --out results/deployed.json
 
 The photographs are pictures of PACS that are saved again: in sizes from 40 to 2,400 pixels, with each of the eight EXIF
 orientations, as colour, grey and CMYK JPEG files, and as PNG files in colour, grey, with a palette, and with each of
@@ -38,7 +38,8 @@ from vmt.data.picture_sets import PICTURE_SETS
 from vmt.disk import write_atomically
 from vmt.runs.folder import commit
 
-SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "onnx_only.py"
+HERE = Path(__file__).resolve().parent
+SCRIPT = HERE.parent / "examples" / "onnx_only.py"
 FROM = ("photo", "art")  # the source and the target, whose pictures are saved again
 SIDES = (40, 2400)  # of the longer side
 # What has to be done to an upright picture, so that its orientation makes it upright again.
@@ -101,7 +102,8 @@ def make_photographs(data: Path, folder: Path, count: int, seed: int) -> dict[Pa
 def timed(seconds: dict[str, float], name: str, *command: object) -> str:
     """The output of a command that has to succeed."""
     began = time.monotonic()
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
+    env = os.environ | {"PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True, env=env)
     seconds[name] = round(time.monotonic() - began, 1)
     print(f"{name}: {seconds[name]} s", flush=True)
     return done.stdout

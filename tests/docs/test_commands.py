@@ -183,6 +183,11 @@ RULES = (
         instead=has_its_flags,
         why="it computes the features of thousands of pictures with a network that has to be installed",
     ),
+    Rule(
+        r"python benchmarks/(deployed|photographs_flow|large_folder)\.py",
+        instead=has_its_flags,
+        why="tests/test_benchmarks.py tests its parts; it needs PACS and an installed network, or an hour",
+    ),
     Rule(r"python benchmarks/pacs\.py .*--table", "--page p.md"),
     Rule(r"python benchmarks/pacs\.py", "--pairs photo-sketch --methods logistic --jobs 1 --out p.jsonl"),
     Rule(r"python benchmarks/missing_classes\.py", "--seeds 1 --methods source_only"),

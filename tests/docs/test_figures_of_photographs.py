@@ -1,0 +1,60 @@
+"""What the pages say about photographs and large folders is in the files of their benchmarks."""
+
+import json
+import re
+from fractions import Fraction
+from typing import Any
+
+from tests.docs.test_figures_of_pages import RESULTS, rounded, text_of
+
+
+def result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / name).read_text())
+    return found
+
+
+def exact(number: float) -> Fraction:
+    return Fraction(repr(number))
+
+
+def test_plain_onnx_runtime_gives_the_classes_of_vmt_predict() -> None:
+    found, page = result("deployed.json"), text_of("docs/photographs.md")
+    both = [found[f"vmt predict {name} and onnx_only.py"] for name in ("FILE", "RUN")]
+    assert found["photographs"]["count"] == 500
+    assert [each["equal_classes"] for each in both] == [500, 500]
+    assert set(found["photographs"]["orientations"]) == set("12345678")
+    assert "the classes of `vmt predict` 500 times" in page
+    largest = max(exact(each["largest_difference"]) for each in both)
+    assert f"differ by at most {rounded(largest, 6)} ([measured]" in page
+    assert f"{rounded(sum(map(exact, found['seconds'].values())), 0)} s for its commands" in page
+    assert f"commit {found['commit'][:7]}, torch {found['versions']['torch'][:4]}, onnxruntime 1.31" in page
+    assert found["versions"]["onnxruntime"].startswith("1.31")
+
+
+def test_the_readmes_commands_take_as_long_as_the_page_says() -> None:
+    found, page = result("photographs_flow.json"), text_of("docs/photographs.md")
+    seconds = round(found["to_the_file"]["seconds"])
+    assert seconds < 300
+    assert f"took {seconds // 60} min {seconds % 60} s on two cores" in page
+    assert f"used {rounded(exact(found['to_the_file']['cpu_s']), 0)} s of CPU time" in page
+    new = found["new_pictures"]
+    assert f"classified {rounded(new['count'] * exact(new['accuracy']), 0)} of {new['count']} other paintings" in page
+    loads = found["load"]["before"] + found["load"]["after"]
+    assert f"a load of {rounded(exact(min(loads)), 0)} to {rounded(exact(max(loads)), 0)}" in page
+    assert found["pictures"] == {"labelled": 1000, "unlabelled": 1000, "seed": 0}
+    assert f"commit {found['commit'][:7]}" in page
+
+
+def test_a_large_folder_takes_the_memory_that_the_page_says() -> None:
+    found, page = result("large_folder.json"), text_of("docs/own-data.md")
+    assert found["equal"] == {"weights": True, "log_records": True, "number_of_records": 63}
+    assert found["streamed"]
+    assert found["peak_mib"] < 2048
+    assert found["pictures"] == {"unlabelled": 100_000, "labelled": 20_000, "side": 64}
+    assert f"took at most {rounded(exact(found['peak_mib']) / 1024, 2)} GiB of resident memory" in page
+    assert f"{rounded(exact(found['decoded_mib']) / 1024)} GiB decoded" in page
+    assert f"in {rounded(exact(found['runs']['unbroken']['seconds']), 0)} s." in page
+    checkpoint = re.sub(r"step-0*", "", found["killed"]["last_checkpoint"])
+    killed = f"killed by SIGKILL in iteration {found['killed']['at_iteration']} and resumed from the checkpoint of"
+    assert f"{killed} iteration {checkpoint}:" in page
+    assert f"commit {found['commit'][:7]}" in page
