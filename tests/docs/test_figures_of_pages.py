@@ -378,6 +378,12 @@ def test_the_tables_of_the_benchmark_are_means_over_its_seeds() -> None:
         names = [name.strip("`") for name in head[1:]]
         if head[:2] == ["contender", "mean accuracy, %"]:
             halves.append(({row[0].strip("`"): row[1:] for row in rows}, defaultdict(dict)))
+        elif head[2:3] == ["best competitor"]:
+            for task, own, winner, shown, difference in rows:
+                default, best = ([*accuracies[task, name].values()] for name in (names[0], winner.strip("`")))
+                for cell, values in ((own, default), (shown, best)):
+                    assert close(cell, mean(values), *([deviation(values)] if values[1:] else [])), (task, winner)
+                assert close(difference, mean(best) - mean(default)), (task, winner)
         elif head[0] == "task" and head[1].startswith("`"):
             for task, *cells in rows:
                 for name, cell in zip(names, cells, strict=True):
