@@ -1,45 +1,42 @@
-"""Train the networks that ``auto`` chooses from on the tasks for choosing, and keep what they predict.
+"""Train the candidates of ``auto`` on the tasks for choosing, and keep what they predict.
 
-    python benchmarks/own_data_candidates.py --jobs 15 --out build/auto/outputs --minutes 6
+    python benchmarks/own_data_candidates.py --jobs 2 --out build/candidates
 
-A rule that chooses among candidates, or that averages them, can then be tried on every task within seconds. For each
-task and seed, the logits of each network are kept for the source that is trained on, the source that is held out, the
-target and its test part, as half-precision numbers, in a few .npz files: ``TASK/SEED/NETWORK/PART``, with the labels
-under ``TASK/SEED/labels/PART``. The samples themselves are made again from the task and the seed.
+A rule that decides which candidates answer can then be tried on every task within seconds (own_data_rules.py). Each
+task and seed has a file, TASK.SEED.npz, with the logits of every candidate for the target samples that ``auto`` looks
+at, for the test part of the target and for held-out source samples. Files that exist are not made again.
 """
 
 import argparse
-import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
 
 import numpy as np
+import torch
 from own_data_more import tasks_for_choosing
 from own_data_tasks import TASKS, Array, Problem
 
 from vmt.api import task_of
 from vmt.data.task import Task
-from vmt.runs.auto import Portfolio
+from vmt.evaluate.accuracy import logits_of
+from vmt.evaluate.kernel import adapted_kernel, rows_of, source_kernel, units
+from vmt.evaluate.probe import make_probe
+from vmt.nets.composed import squared_distances
+from vmt.nets.registry import KERNEL
+from vmt.runs.auto import PROBE_SAMPLES, SOURCE_KERNEL, Portfolio
 from vmt.runs.run import carry_out
 from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
+from vmt.validators.choice import REFERENCE
 
-# Each network: the method, and the network for vectors and for pictures where it is not the usual one.
-NETWORKS: dict[str, tuple[str, str | None, str | None]] = {
-    "source_only": ("source_only", None, None),
-    "mcc": ("mcc", None, None),
-    "vmt_mcc": ("vmt_mcc", None, None),
-    "mcc_by_sample": ("mcc", "mlp_layer_norm", "tiny_group_norm"),
-}
-SLOWEST, LAST = "vmt_mcc", "mcc_by_sample"
-FILES = 4
 # fonts-handwriting takes several times as long as any other task, so it comes first.
 FIRST = ("fonts-handwriting",)
 
@@ -52,78 +49,86 @@ def task_with_test(problem: Problem) -> Task:
     return task
 
 
-def outputs(name: str, seed: int, network: str) -> dict[str, Array]:
-    """The logits of one network on one task, and the CPU seconds of its training."""
-    import torch
+def file_of(folder: Path, name: str, seed: int) -> Path:
+    return folder / f"{name}.{seed}.npz"
 
-    from vmt.evaluate.accuracy import feature_tap, logits_of, outputs_of
-    from vmt.validators.clusters import nearest_neighbours
 
+def keep_outputs(name: str, seed: int, folder: Path) -> str:
+    """Train the candidates on one task and write its file."""
     torch.set_num_threads(1)
-    task = task_with_test(tasks_for_choosing()[name].problem(seed))
-    method, for_vectors, for_pictures = NETWORKS[network]
-    net = for_vectors if len(task.sample_shape) == 1 else for_pictures
-    portfolio = Portfolio(task, DataSpec(), Config(seed=seed, device="cpu", validate_samples=0), net)
     began = time.process_time()
+    task = task_with_test(tasks_for_choosing()[name].problem(seed))
     with warnings.catch_warnings(action="ignore"):
-        model = carry_out(portfolio.run_of(method, None)).model
-    found: dict[str, Any] = {f"{network}/seconds": np.float32(time.process_time() - began)}
-    parts = {"source": task.source, "held": task.source_test, "target": task.target, "test": task.target_test}
-    for part, domain in parts.items():
+        found = outputs(task, seed)
+    path = file_of(folder, name, seed)
+    partial = path.with_suffix(".part")
+    with partial.open("wb") as file:
+        np.savez_compressed(file, **found)
+    partial.rename(path)
+    return f"{name} {seed}: {time.process_time() - began:.0f} CPU seconds"
+
+
+def outputs(task: Task, seed: int) -> Mapping[str, Any]:
+    """What the candidates predict, and what ``auto`` knows about the task."""
+    portfolio = Portfolio(task, DataSpec(), Config(seed=seed, device="cpu", validate_samples=0))
+    probe = make_probe(task, PROBE_SAMPLES)
+    assert probe is not None
+    assert probe.source is not None
+    shares = portfolio.shares
+    networks = {
+        **{method: carry_out(portfolio.run_of(method, None)).model.network for method in portfolio.candidates},
+        SOURCE_KERNEL: source_kernel(task),
+        KERNEL: adapted_kernel(task, shares),
+    }
+    found: dict[str, Array] = {
+        "prior": probe.prior.numpy(),
+        "neighbours": probe.neighbours.numpy().astype(np.int16),
+        "outside": np.float32(share_outside(task)),
+        "candidates": np.array(list(networks)),
+    }
+    if shares is not None:
+        found["shares"] = np.array(shares.target, np.float32)
+    for part, domain in {"target": probe.target, "held": probe.source, "test": task.target_test}.items():
         assert domain is not None
-        found[f"{network}/{part}"] = logits_of(model.network, domain.x, task.preprocess).half().numpy()
-        if network == "source_only" and domain.y is not None:
+        if part != "target":
+            assert domain.y is not None
             found[f"labels/{part}"] = domain.y.numpy().astype(np.uint8)
-    if network == "source_only":
-        found["checksum"] = np.float64(task.target.x.double().sum())
-        (features,) = outputs_of(model.network, task.target.x, task.preprocess, (feature_tap(model.network),))
-        found["feature_neighbours"] = nearest_neighbours(features.flatten(1)).numpy().astype(np.int16)
-    return {f"{name}/{seed}/{key}": value for key, value in found.items()}
+        for name, network in networks.items():
+            found[f"{name}/{part}"] = logits_of(network, domain.x, task.preprocess).float().numpy()
+    _, features = probe.outputs(networks[REFERENCE], probe.target)
+    found["features"] = features.float().numpy()
+    return found
+
+
+def share_outside(task: Task, nearest: int = 5, quantile: float = 0.95) -> float:
+    """The share of target samples that are farther from the source than nearly all source samples are."""
+    source, target, _ = rows_of(task)
+    mean, scale = units(source, target)
+    source, target = (source - mean) / scale, (target - mean) / scale
+    own = squared_distances(source, source).fill_diagonal_(float("inf")).topk(nearest, largest=False).values[:, -1]
+    other = squared_distances(target, source).topk(nearest, largest=False).values[:, -1]
+    return float((other > own.quantile(quantile)).double().mean())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--tasks", nargs="+", default=list(tasks_for_choosing()), help="names of tasks for choosing (default: all)")
-    add("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    add("--more-seeds", type=int, nargs="+", default=[0, 1, 2], help="those of the tasks of own_data_more.py")
-    add("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="those of the tasks of own_data_tasks.py")
+    add("--more-seeds", type=int, nargs="+", default=[0, 1], help="those of the other tasks")
     add("--jobs", type=int, default=1)
-    add("--minutes", type=float, default=1e6, help="begin no training after this time")
-    add("--out", type=Path, required=True, help="the files get this name, a number and .npz")
+    add("--out", type=Path, required=True, help="the folder of the files")
     asked = parser.parse_args(arguments)
-    jobs = [
-        (name, seed, network)
-        for name in asked.tasks
-        for seed in (asked.seeds if name in TASKS else asked.more_seeds)
-        for network in asked.networks
-    ]
-    # If time runs out, the last seeds are left out; within a seed, the slowest come first.
-    jobs.sort(key=lambda job: (job[2] == LAST, job[1], job[0] not in FIRST, job[2] != SLOWEST))
-    began = time.monotonic()
-    kept: dict[str, Array] = {}
-    waiting, running = list(reversed(jobs)), dict[Future[dict[str, Array]], Any]()
-    with ProcessPoolExecutor(asked.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        while waiting or running:
-            while waiting and len(running) < asked.jobs + 2:
-                if time.monotonic() - began > 60 * asked.minutes:
-                    print(f"Out of time: {len(waiting)} trainings are left out, from {waiting[-1]}.", flush=True)
-                    waiting = []
-                    break
-                job = waiting.pop()
-                running[pool.submit(outputs, *job)] = job
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                job = running.pop(future)
-                try:
-                    kept |= future.result()
-                except Exception as error:  # the others go on
-                    print(f"{job}: {type(error).__name__}: {error}", flush=True)
-        print(f"{time.monotonic() - began:.0f} s", flush=True)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    tasks = sorted({key.split("/")[0] for key in kept})
-    for number in range(FILES):
-        part = {key: value for key, value in kept.items() if tasks.index(key.split("/")[0]) % FILES == number}
-        np.savez_compressed(f"{asked.out}{number}.npz", **part)  # type: ignore[arg-type]
+    asked.out.mkdir(parents=True, exist_ok=True)
+    jobs = [(name, seed) for name in asked.tasks for seed in (asked.seeds if name in TASKS else asked.more_seeds)]
+    jobs = [job for job in jobs if not file_of(asked.out, *job).exists()]
+    jobs.sort(key=lambda job: (job[1], job[0] not in FIRST))
+    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(keep_outputs, *job, asked.out): job for job in jobs}
+        for number, future in enumerate(as_completed(futures), 1):
+            error = future.exception()
+            done = future.result() if error is None else f"{futures[future]}: {type(error).__name__}: {error}"
+            print(f"{number} of {len(jobs)}: {done}", flush=True)
 
 
 if __name__ == "__main__":
