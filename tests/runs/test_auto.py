@@ -81,6 +81,22 @@ def test_an_interrupted_choice_is_resumed_to_the_same_model(chosen: Path, files:
     assert choices[0] == choices[1]
 
 
+def test_source_only_warns_of_the_data_and_no_candidate_that_has_aligned_the_domains(
+    chosen: Path, tmp_path: Path
+) -> None:
+    cut = tmp_path / "cut"
+    shutil.copytree(chosen, cut)
+    for name in PORTFOLIO:
+        summary = json.loads((cut / name / SUMMARY).read_text())
+        (cut / name / SUMMARY).write_text(json.dumps({**summary, "warnings": [name], "collapsed": name}))
+    before = json.loads((cut / SUMMARY).read_text())["choice"]["chosen"]
+    (cut / SUMMARY).unlink()
+    assert command("train", "--resume", cut).returncode == 0
+    after = json.loads((cut / SUMMARY).read_text())
+    assert after["warnings"] == ["source_only"]
+    assert after["collapsed"] == (before if before in PORTFOLIO else None)
+
+
 def test_a_candidate_is_resumed_with_its_settings_although_the_defaults_have_changed(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

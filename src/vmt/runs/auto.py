@@ -11,7 +11,7 @@ import copy
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -52,7 +52,7 @@ from vmt.runs.folder import (
 )
 from vmt.runs.recipes import Recipe, evaluations_for, own_recipe
 from vmt.runs.run import Run, carry_out, make_run
-from vmt.runs.spec import DataSpec
+from vmt.runs.spec import DataSpec, warnings_about
 from vmt.train.checkpoint import CHECKPOINTS
 from vmt.train.config import Config
 from vmt.train.loop import interruptible, target_to_evaluate
@@ -74,6 +74,13 @@ LEAST_PART = 0.3
 USABLE = 0.85
 TIMED_ITERATIONS = 20
 PROBE_SAMPLES = 1000
+NOT_TRAINED: dict[str, Any] = {
+    "collapsed": None,
+    "collapsed_phases": [],
+    "phases": {},
+    "choice_phases": {},
+    "best": None,
+}
 
 
 @dataclass(frozen=True)
@@ -204,7 +211,7 @@ def carry_out_auto(
                 model.save(folder / name / MODEL)
         models |= rest
         left_out = [name for name in portfolio.candidates if name not in plan]
-        summary = _summary(portfolio, choice, summaries, left_out, time.monotonic() - began)
+        summary = _summary(portfolio, choice, summaries, left_out, time.monotonic() - began, folder)
         chosen = models[choice.chosen]
         chosen = replace_about(chosen, {**chosen.about, "choice": summary["choice"]["text"]})
         if folder is not None:
@@ -350,6 +357,7 @@ def _summary(
     summaries: Mapping[str, Mapping[str, Any]],
     left_out: list[str],
     seconds: float,
+    folder: Path | None,
 ) -> dict[str, Any]:
     """What summary.json says about the whole: that of the chosen candidate, and how it was chosen."""
     text = choice.reason
@@ -363,13 +371,26 @@ def _summary(
         }
         for name, finding in choice.findings.items()
     }
-    chosen = dict(summaries.get(choice.chosen, {}))
-    # An average was not trained: what is known about the data is what its last candidate says.
-    trained = [name for name in portfolio.candidates if name in summaries]
-    chosen = {**summaries[trained[-1]], **chosen}
-    return {
-        **chosen,
+    chosen = summaries.get(choice.chosen, {})
+    shares = None if portfolio.task.backbone is not None else portfolio.shares
+    own = {
+        "run": None if folder is None else str(folder),
         "method": AUTO,
         "seconds": round(seconds, 1),
+        "class_shares": shares and asdict(shares),
+        "warnings": list(_warnings(portfolio, shares, summaries[REFERENCE])),
         "choice": {"text": text, "chosen": choice.chosen, "ranking": choice.ranking, "candidates": candidates},
     }
+    # An average, or a kernel classifier, was not trained: of the other fields, it has those of the data and the seed.
+    untrained = {} if choice.chosen in portfolio.candidates else NOT_TRAINED
+    return {**summaries[REFERENCE], **untrained, **chosen, **own}
+
+
+def _warnings(portfolio: Portfolio, shares: ClassShares | None, unadapted: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences about the data. Source only tells about class shares, since it has not aligned the domains."""
+    if shares is None:
+        yield from unadapted["warnings"]
+        return
+    if portfolio.data.task is None:
+        yield from warnings_about(portfolio.task)
+    yield shares.sentence(portfolio.task.classes, matched=True)
