@@ -65,6 +65,18 @@ def test_the_folder_can_be_reported_and_used(chosen: Path, files: Path, tmp_path
     assert ran.returncode == 0, ran.stderr
 
 
+def test_the_report_has_the_doubt_about_the_answer(chosen: Path, tmp_path: Path) -> None:
+    doubtful = tmp_path / "doubtful"
+    shutil.copytree(chosen, doubtful)
+    summary = json.loads((doubtful / SUMMARY).read_text())
+    summary["choice"]["doubt"] = "whether <adapting> helps is in doubt"
+    (doubtful / SUMMARY).write_text(json.dumps(summary))
+    ran = command("report", doubtful, "-o", tmp_path / "report.html")
+    assert ran.returncode == 0, ran.stderr
+    assert "whether <adapting> helps is in doubt" in ran.stdout
+    assert "whether &lt;adapting&gt; helps is in doubt" in (tmp_path / "report.html").read_text()
+
+
 def test_an_interrupted_choice_is_resumed_to_the_same_model(chosen: Path, files: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(chosen, cut)

@@ -197,7 +197,7 @@ def page_data(
         "date": datetime.now().astimezone().isoformat(timespec="minutes"),
         "about": about_runs(standings, tasks),
         "verdict": verdict,
-        "warnings": [[each.name, text] for each in standings for text in each.warnings],
+        "warnings": [*doubts_of(asked.choice), *([each.name, text] for each in standings for text in each.warnings)],
         "choice": asked.choice,
         "search": asked.search,
         "next": [asdict(step) for step in steps],
@@ -211,6 +211,12 @@ def page_data(
         "answer": None if answer is None else answer.name,
         "first": standings.index(chosen or best_first(standings)[0]),
     }
+
+
+def doubts_of(choice: Mapping[str, Any] | None) -> list[list[str]]:
+    """The warning of a choice itself, if it has one."""
+    doubt = None if choice is None else choice.get("doubt")
+    return [["the answer", doubt]] if isinstance(doubt, str) else []
 
 
 def about_runs(standings: Sequence[Standing], tasks: Sequence[Mapping[str, Any]]) -> str:

@@ -211,7 +211,7 @@ def carry_out_auto(
                 model.save(folder / name / MODEL)
         models |= rest
         left_out = [name for name in portfolio.candidates if name not in plan]
-        summary = _summary(portfolio, choice, summaries, left_out, time.monotonic() - began, folder)
+        summary = _summary(portfolio, together, summaries, left_out, time.monotonic() - began, folder)
         chosen = models[choice.chosen]
         chosen = replace_about(chosen, {**chosen.about, "choice": summary["choice"]["text"]})
         if folder is not None:
@@ -315,7 +315,6 @@ def _together(portfolio: Portfolio, models: Mapping[str, Model]) -> Together:
         None if shares is None else torch.tensor(shares.target),
         OF_FEATURES if on_features else OF_SAMPLES,
         averages=all(model.spec.name in AVERAGED for model in models.values()),
-        kernels=(SOURCE_KERNEL, KERNEL),
     )
 
 
@@ -353,14 +352,14 @@ def _about(portfolio: Portfolio, name: str, model: Model, seconds: float) -> dic
 
 def _summary(
     portfolio: Portfolio,
-    choice: Choice,
+    together: Together,
     summaries: Mapping[str, Mapping[str, Any]],
     left_out: list[str],
     seconds: float,
     folder: Path | None,
 ) -> dict[str, Any]:
     """What summary.json says about the whole: that of the chosen candidate, and how it was chosen."""
-    text = choice.reason
+    choice, text = together.choice, together.choice.reason
     if left_out:
         text += f" Left out, because the time would not have been enough: {', '.join(left_out)}."
     candidates = {
@@ -378,8 +377,15 @@ def _summary(
         "method": AUTO,
         "seconds": round(seconds, 1),
         "class_shares": shares and asdict(shares),
-        "warnings": list(_warnings(portfolio, shares, summaries[REFERENCE])),
-        "choice": {"text": text, "chosen": choice.chosen, "ranking": choice.ranking, "candidates": candidates},
+        "warnings": [*_warnings(portfolio, shares, summaries[REFERENCE]), *filter(None, [together.doubt])],
+        "choice": {
+            "text": text,
+            "chosen": choice.chosen,
+            "ranking": choice.ranking,
+            "weights": dict(zip(together.members, together.weights, strict=True)),
+            "doubt": together.doubt,
+            "candidates": candidates,
+        },
     }
     # An average, or a kernel classifier, was not trained: of the other fields, it has those of the data and the seed.
     untrained = {} if choice.chosen in portfolio.candidates else NOT_TRAINED
