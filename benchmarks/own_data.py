@@ -47,7 +47,7 @@ import vmt
 from vmt.api import split_settings
 from vmt.errors import InputError, perhaps
 from vmt.methods.settings import AUTO
-from vmt.runs.auto import PORTFOLIO
+from vmt.runs.auto import OF_PICTURES, OF_VECTORS
 from vmt.runs.folder import SUMMARY, commit, environment
 
 ROOT = Path(__file__).parent.parent
@@ -83,11 +83,19 @@ class Job:
     @property
     def trains(self) -> tuple[str, ...]:
         """The contenders that are measured by this job: auto trains the runs of its candidates as well."""
-        return ("auto", *PORTFOLIO) if self.settings == {"method": AUTO} else (self.contender,)
+        if self.settings != {"method": AUTO}:
+            return (self.contender,)
+        return ("auto", *(OF_PICTURES if has_pictures(self.task, self.data) else OF_VECTORS))
 
     def adapted(self, problem: Problem, folder: Path) -> vmt.Model:
         arguments = {"device": "cpu", "progress": False, "seed": self.seed, **(self.settings or {})}
         return vmt.adapt((problem.xs, problem.ys), problem.xt, out=folder, **arguments)
+
+
+@cache
+def has_pictures(task: str, data: str | None) -> bool:
+    """Whether the samples of a task are pictures."""
+    return TASKS[task].problem(0, None if data is None else Path(data)).xs.ndim > 2
 
 
 @cache
@@ -148,8 +156,9 @@ def measure(job: Job) -> list[dict[str, Any]]:
             record["alarms"] = [name for name, found in choice["candidates"].items() if found["alarm"]]
             # The label-free scores of each candidate, for the study of which of them chooses best.
             record["scores"] = {name: short(found["scores"]) for name, found in choice["candidates"].items()}
-            seconds = {name: read_summary(folder / name)["seconds"] for name in PORTFOLIO}
-            for name in PORTFOLIO:
+            trained = job.trains[1:]
+            seconds = {name: read_summary(folder / name)["seconds"] for name in trained}
+            for name in trained:
                 cpu_s = round(record["cpu_s"] * seconds[name] / sum(seconds.values()), 2)
                 about = {"contender": name, "settings": {"method": name}, "cpu_s": cpu_s, "wall_s": seconds[name]}
                 of_run = {key: value for key, value in record.items() if key not in OF_CHOICE}

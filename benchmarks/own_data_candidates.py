@@ -4,7 +4,7 @@
 
 A rule that decides which candidates answer can then be tried on every task within seconds (own_data_rules.py). Each
 task and seed has a file, TASK.SEED.npz, with the logits of every candidate for the target samples that ``auto`` looks
-at, for the test part of the target and for held-out source samples. Files that exist are not made again.
+at and for the test part of the target. Files that exist are not made again.
 """
 
 import argparse
@@ -27,9 +27,8 @@ from own_data_tasks import TASKS, Array, Problem
 from vmt.api import task_of
 from vmt.data.task import Task
 from vmt.evaluate.accuracy import logits_of
-from vmt.evaluate.kernel import adapted_kernel, rows_of, source_kernel, units
+from vmt.evaluate.kernel import adapted_kernel, source_kernel
 from vmt.evaluate.probe import make_probe
-from vmt.nets.composed import squared_distances
 from vmt.nets.registry import KERNEL
 from vmt.runs.auto import PROBE_SAMPLES, SOURCE_KERNEL, Portfolio
 from vmt.runs.run import carry_out
@@ -73,7 +72,6 @@ def outputs(task: Task, seed: int) -> Mapping[str, Any]:
     portfolio = Portfolio(task, DataSpec(), Config(seed=seed, device="cpu", validate_samples=0))
     probe = make_probe(task, PROBE_SAMPLES)
     assert probe is not None
-    assert probe.source is not None
     shares = portfolio.shares
     networks = {
         **{method: carry_out(portfolio.run_of(method, None)).model.network for method in portfolio.candidates},
@@ -83,31 +81,19 @@ def outputs(task: Task, seed: int) -> Mapping[str, Any]:
     found: dict[str, Array] = {
         "prior": probe.prior.numpy(),
         "neighbours": probe.neighbours.numpy().astype(np.int16),
-        "outside": np.float32(share_outside(task)),
         "candidates": np.array(list(networks)),
     }
     if shares is not None:
         found["shares"] = np.array(shares.target, np.float32)
-    for part, domain in {"target": probe.target, "held": probe.source, "test": task.target_test}.items():
-        assert domain is not None
-        if part != "target":
-            assert domain.y is not None
-            found[f"labels/{part}"] = domain.y.numpy().astype(np.uint8)
+    assert task.target_test is not None
+    assert task.target_test.y is not None
+    found["labels/test"] = task.target_test.y.numpy().astype(np.uint8)
+    for part, domain in {"target": probe.target, "test": task.target_test}.items():
         for name, network in networks.items():
             found[f"{name}/{part}"] = logits_of(network, domain.x, task.preprocess).float().numpy()
     _, features = probe.outputs(networks[REFERENCE], probe.target)
     found["features"] = features.float().numpy()
     return found
-
-
-def share_outside(task: Task, nearest: int = 5, quantile: float = 0.95) -> float:
-    """The share of target samples that are farther from the source than nearly all source samples are."""
-    source, target, _ = rows_of(task)
-    mean, scale = units(source, target)
-    source, target = (source - mean) / scale, (target - mean) / scale
-    own = squared_distances(source, source).fill_diagonal_(float("inf")).topk(nearest, largest=False).values[:, -1]
-    other = squared_distances(target, source).topk(nearest, largest=False).values[:, -1]
-    return float((other > own.quantile(quantile)).double().mean())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

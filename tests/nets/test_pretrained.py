@@ -167,7 +167,7 @@ def test_a_function_that_says_what_its_weights_expect() -> None:
 
 
 def test_the_candidates_of_auto_read_pictures_as_their_weights_expect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmt.runs.auto.PORTFOLIO", {"source_only": 1.0})
+    monkeypatch.setattr("vmt.runs.auto.OF_PICTURES", {"source_only": 1.0})
     class_folders(Path("source"), each=6)
     unlabelled_folder(Path("target"), count=12)
     run = ["train", "--source", "source", "--target", "target", "--method", "auto", "--net", "backbones:ready"]

@@ -60,10 +60,11 @@ from vmt.validators.choice import REFERENCE, Choice
 from vmt.validators.class_shares import ClassShares
 from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Together, answer_together
 
-# The candidates and what an iteration of each costs, in iterations of source only (measured on vectors and on 16×16
-# images on a CPU).
-PORTFOLIO = {"source_only": 1.0, "mcc": 2.0, "vmt_mcc": 7.0}
-# VMT errs on other pictures than VMT + MCC if both read the features of a frozen network.
+# The candidates for each kind of samples, and what an iteration of each costs, in iterations of source only (measured
+# on vectors and on 16×16 images on a CPU). VMT errs on other samples than VMT + MCC if both read the features of a
+# frozen network; elsewhere, the better one of them is enough.
+OF_VECTORS = {"source_only": 1.0, "mcc": 2.0, "vmt_mcc": 7.0}
+OF_PICTURES = {"source_only": 1.0, "mcc": 2.0, "vmt": 6.0}
 ON_FEATURES = {"source_only": 1.0, "mcc": 2.0, "vmt": 6.0, "vmt_mcc": 7.0}
 # The kernel classifier that knows the source alone; the other one is called as its network is.
 SOURCE_KERNEL = "source_kernel"
@@ -100,7 +101,9 @@ class Portfolio:
     @property
     def candidates(self) -> dict[str, float]:
         """The methods that are trained, and what an iteration of each costs."""
-        return PORTFOLIO if self.task.backbone is None else ON_FEATURES
+        if self.task.backbone is not None:
+            return ON_FEATURES
+        return OF_VECTORS if len(self.task.sample_shape) == 1 else OF_PICTURES
 
     @property
     def shares(self) -> ClassShares | None:

@@ -1,0 +1,138 @@
+"""Try rules by which the candidates of ``auto`` answer, on the outputs that own_data_candidates.py has kept.
+
+    python benchmarks/own_data_candidates.py --jobs 2 --out build/candidates
+    python benchmarks/own_data_rules.py build/candidates --out results/own_data_rules.json
+
+For each rule: the mean accuracy over the tasks, the mean distance to the best candidate of each task, the share of the
+tasks on which the answer is within 2 points of it, and the tasks on which the answer is more than 1 point below source
+only. Tasks have the mean over their seeds.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from own_data_tasks import Array
+
+from vmt.disk import write_atomically
+from vmt.runs.auto import UNADAPTED
+from vmt.validators.choice import REFERENCE
+from vmt.validators.evidence import Evidence
+from vmt.validators.together import OF_SAMPLES, Rule, answer_together
+
+NEAR, HARM = 2.0, 1.0
+TEMPERATURES, BY_CHANGED = (0.05, 0.1, 0.2, 0.4), (0.2, 0.4, 0.6, 0.8)
+
+Weights = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the candidates predict on one task with one seed."""
+
+    task: str
+    seed: int
+    target: Mapping[str, torch.Tensor]
+    test: Mapping[str, torch.Tensor]
+    labels: torch.Tensor
+    neighbours: torch.Tensor
+    features: torch.Tensor
+    prior: torch.Tensor
+    shares: torch.Tensor | None
+
+    def accuracy(self, weights: Weights) -> float:
+        """The accuracy of a weighted mean of candidates on the test part of the target, in %."""
+        mean = torch.stack([weight * self.test[name].softmax(1) for name, weight in weights.items()]).sum(0)
+        return 100 * float((mean.argmax(1) == self.labels).double().mean())
+
+    def weights(self, rule: Rule) -> Weights:
+        """How much the candidates count by a rule."""
+        first = {"target_features": self.features, "neighbours": self.neighbours}
+        evidence = {
+            name: Evidence(target=logits, **(first if name == REFERENCE else {}))
+            for name, logits in self.target.items()
+        }
+        found = answer_together(evidence, UNADAPTED, self.prior, self.shares, rule)
+        return dict(zip(found.members, found.weights, strict=True))
+
+
+def read_case(path: Path) -> Case:
+    """A file of own_data_candidates.py."""
+    task, seed, _ = path.name.rsplit(".", 2)
+    with np.load(path) as file:
+        names = [str(name) for name in file["candidates"]]
+
+        def tensor(key: str) -> torch.Tensor:
+            array: Array = file[key]
+            return torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "iu" else np.float64))
+
+        return Case(
+            task,
+            int(seed),
+            {name: tensor(f"{name}/target") for name in names},
+            {name: tensor(f"{name}/test") for name in names},
+            tensor("labels/test"),
+            tensor("neighbours"),
+            tensor("features").float(),
+            tensor("prior"),
+            tensor("shares") if "shares" in file else None,
+        )
+
+
+def rules(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Case], Weights]]]:
+    """Every rule that is tried, with its name."""
+    for name in names:
+        yield name, lambda _, name=name: {name: 1.0}  # type: ignore[misc]
+    yield "mean of all", lambda _: dict.fromkeys(names, 1.0)
+    yield "mean of those that adapt", lambda _: dict.fromkeys((name for name in names if name not in UNADAPTED), 1.0)
+    for temperature in TEMPERATURES:
+        for by_changed in BY_CHANGED:
+            rule = Rule(temperature, by_changed)
+            yield f"temperature {temperature}, by_changed {by_changed}", lambda case, rule=rule: case.weights(rule)  # type: ignore[misc]
+
+
+def judged(cases: Sequence[Case], rule: Callable[[Case], Weights]) -> dict[str, Any]:
+    """What a rule reaches."""
+    rows = []
+    for task in sorted({case.task for case in cases}):
+        of_task = [case for case in cases if case.task == task]
+        own = np.mean([case.accuracy(rule(case)) for case in of_task])
+        alone = {name: np.mean([case.accuracy({name: 1.0}) for case in of_task]) for name in of_task[0].test}
+        rows.append((own, max(alone.values()), alone[REFERENCE]))
+    own, best, source = np.array(rows).T
+    gain = own - source
+    return {
+        "mean": round(float(own.mean()), 2),
+        "regret": round(float((best - own).mean()), 2),
+        "near": round(float((best - own <= NEAR).mean()), 3),
+        "harmed": int((gain < -HARM).sum()),
+        "lost": round(float(gain[gain < -HARM].sum()), 1),
+        "worst": round(float(gain.min()), 1),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="the folder that own_data_candidates.py has written")
+    parser.add_argument("--out", type=Path, help="write the results to this file as well")
+    asked = parser.parse_args(arguments)
+    cases = [read_case(path) for path in sorted(asked.folder.glob("*.npz"))]
+    tried = {name: judged(cases, rule) for name, rule in rules(list(cases[0].test))}
+    used = f"temperature {OF_SAMPLES.temperature}, by_changed {OF_SAMPLES.by_changed}"
+    for name, found in tried.items():
+        print(f"{name + (' *' if name == used else ''):36} " + "  ".join(f"{k} {v}" for k, v in found.items()))
+    if asked.out is not None:
+        from vmt.runs.folder import commit
+
+        about = {"commit": commit(), "torch": torch.__version__, "tasks": len({c.task for c in cases})}
+        text = json.dumps({**about, "cases": len(cases), "used": used, "rules": tried}, indent=1)
+        write_atomically(asked.out, text.encode())
+
+
+if __name__ == "__main__":
+    main()
