@@ -1,10 +1,12 @@
 """Train the candidates of ``auto`` on the tasks for choosing, and keep what they predict.
 
     python benchmarks/own_data_candidates.py --jobs 2 --out build/candidates
+    python benchmarks/own_data_candidates.py --jobs 2 --features styled.npz --out build/of-features
 
 A rule that decides which candidates answer can then be tried on every task within seconds (own_data_rules.py). Each
 task and seed has a file, TASK.SEED.npz, with the logits of every candidate for the target samples that ``auto`` looks
-at and for the test part of the target. Files that exist are not made again.
+at and for the test part of the target. Files that exist are not made again. With --features, the tasks are the pairs
+of the domains in a file of styled_pictures.py.
 """
 
 import argparse
@@ -13,9 +15,11 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from itertools import permutations
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
 
@@ -25,6 +29,7 @@ from own_data_more import tasks_for_choosing
 from own_data_tasks import TASKS, Array, Problem
 
 from vmt.api import task_of
+from vmt.data.files.features import Extractor
 from vmt.data.task import Task
 from vmt.evaluate.accuracy import logits_of
 from vmt.evaluate.kernel import adapted_kernel, source_kernel
@@ -52,11 +57,23 @@ def file_of(folder: Path, name: str, seed: int) -> Path:
     return folder / f"{name}.{seed}.npz"
 
 
-def keep_outputs(name: str, seed: int, folder: Path) -> str:
+def task_of_features(file: Path, pair: str) -> Task:
+    """Adapting from one domain of a file of features to another one, which is also what is tested on."""
+    with np.load(file) as found:
+        source, target = ((found[f"{name}_x"].astype(np.float32), found[f"{name}_y"]) for name in pair.split("-"))
+    task = task_of(source, target[0], target, None, None, standardise_per_domain=True)
+    # As if a frozen network had computed the features just now.
+    return replace(task, backbone=cast(Extractor, "of the file"))
+
+
+def keep_outputs(name: str, seed: int, folder: Path, features: Path | None) -> str:
     """Train the candidates on one task and write its file."""
     torch.set_num_threads(1)
     began = time.process_time()
-    task = task_with_test(tasks_for_choosing()[name].problem(seed))
+    if features is None:
+        task = task_with_test(tasks_for_choosing()[name].problem(seed))
+    else:
+        task = task_of_features(features, name)
     with warnings.catch_warnings(action="ignore"):
         found = outputs(task, seed)
     path = file_of(folder, name, seed)
@@ -96,21 +113,30 @@ def outputs(task: Task, seed: int) -> Mapping[str, Any]:
     return found
 
 
+def pairs_in(file: Path) -> list[str]:
+    """The pairs of the domains in a file of features."""
+    with np.load(file) as found:
+        domains = [name.removesuffix("_x") for name in found if name.endswith("_x")]
+    return [f"{source}-{target}" for source, target in permutations(domains, 2)]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--tasks", nargs="+", default=list(tasks_for_choosing()), help="names of tasks for choosing (default: all)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="those of the tasks of own_data_tasks.py")
     add("--more-seeds", type=int, nargs="+", default=[0, 1], help="those of the other tasks")
+    add("--features", type=Path, help="use the pairs of the domains in this file, with --more-seeds")
     add("--jobs", type=int, default=1)
     add("--out", type=Path, required=True, help="the folder of the files")
     asked = parser.parse_args(arguments)
     asked.out.mkdir(parents=True, exist_ok=True)
-    jobs = [(name, seed) for name in asked.tasks for seed in (asked.seeds if name in TASKS else asked.more_seeds)]
+    names = asked.tasks if asked.features is None else pairs_in(asked.features)
+    jobs = [(name, seed) for name in names for seed in (asked.seeds if name in TASKS else asked.more_seeds)]
     jobs = [job for job in jobs if not file_of(asked.out, *job).exists()]
     jobs.sort(key=lambda job: (job[1], job[0] not in FIRST))
     with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(keep_outputs, *job, asked.out): job for job in jobs}
+        futures = {pool.submit(keep_outputs, *job, asked.out, asked.features): job for job in jobs}
         for number, future in enumerate(as_completed(futures), 1):
             error = future.exception()
             done = future.result() if error is None else f"{futures[future]}: {type(error).__name__}: {error}"

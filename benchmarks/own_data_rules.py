@@ -1,7 +1,8 @@
 """Try rules by which the candidates of ``auto`` answer, on the outputs that own_data_candidates.py has kept.
 
     python benchmarks/own_data_candidates.py --jobs 2 --out build/candidates
-    python benchmarks/own_data_rules.py build/candidates --out results/own_data_rules.json
+    python benchmarks/own_data_rules.py build/candidates --out results/rules_of_samples.json
+    python benchmarks/own_data_rules.py build/of-features --features --out results/rules_of_features.json
 
 For each rule: the mean accuracy over the tasks, the mean distance to the best candidate of each task, the share of the
 tasks on which the answer is within 2 points of it, and the tasks on which the answer is more than 1 point below source
@@ -23,10 +24,10 @@ from vmt.disk import write_atomically
 from vmt.runs.auto import UNADAPTED
 from vmt.validators.choice import REFERENCE
 from vmt.validators.evidence import Evidence
-from vmt.validators.together import OF_SAMPLES, Rule, answer_together
+from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Rule, answer_together
 
 NEAR, HARM = 2.0, 1.0
-TEMPERATURES, BY_CHANGED = (0.05, 0.1, 0.2, 0.4), (0.2, 0.4, 0.6, 0.8)
+TEMPERATURES, BY_CHANGED = (0.05, 0.1, 0.2, 0.4), (0.0, 0.2, 0.4, 0.6, 0.8)
 
 Weights = Mapping[str, float]
 
@@ -84,7 +85,7 @@ def read_case(path: Path) -> Case:
         )
 
 
-def rules(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Case], Weights]]]:
+def rules(names: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callable[[Case], Weights]]]:
     """Every rule that is tried, with its name."""
     for name in names:
         yield name, lambda _, name=name: {name: 1.0}  # type: ignore[misc]
@@ -92,8 +93,12 @@ def rules(names: Sequence[str]) -> Iterator[tuple[str, Callable[[Case], Weights]
     yield "mean of those that adapt", lambda _: dict.fromkeys((name for name in names if name not in UNADAPTED), 1.0)
     for temperature in TEMPERATURES:
         for by_changed in BY_CHANGED:
-            rule = Rule(temperature, by_changed)
-            yield f"temperature {temperature}, by_changed {by_changed}", lambda case, rule=rule: case.weights(rule)  # type: ignore[misc]
+            rule = Rule(temperature, by_changed, on_features)
+            yield named(rule), lambda case, rule=rule: case.weights(rule)  # type: ignore[misc]
+
+
+def named(rule: Rule) -> str:
+    return f"temperature {rule.temperature}, by_changed {rule.by_changed}"
 
 
 def judged(cases: Sequence[Case], rule: Callable[[Case], Weights]) -> dict[str, Any]:
@@ -119,11 +124,12 @@ def judged(cases: Sequence[Case], rule: Callable[[Case], Weights]) -> dict[str, 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the folder that own_data_candidates.py has written")
+    parser.add_argument("--features", action="store_true", help="the tasks are pairs of domains of features")
     parser.add_argument("--out", type=Path, help="write the results to this file as well")
     asked = parser.parse_args(arguments)
     cases = [read_case(path) for path in sorted(asked.folder.glob("*.npz"))]
-    tried = {name: judged(cases, rule) for name, rule in rules(list(cases[0].test))}
-    used = f"temperature {OF_SAMPLES.temperature}, by_changed {OF_SAMPLES.by_changed}"
+    tried = {name: judged(cases, rule) for name, rule in rules(list(cases[0].test), asked.features)}
+    used = named(OF_FEATURES if asked.features else OF_SAMPLES)
     for name, found in tried.items():
         print(f"{name + (' *' if name == used else ''):36} " + "  ".join(f"{k} {v}" for k, v in found.items()))
     if asked.out is not None:

@@ -42,11 +42,11 @@ class Rule:
     """Whether samples are always compared by their own values, and never in the features of source only."""
 
 
-# By tasks for choosing of benchmarks/own_data.py and of benchmarks/own_data_more.py (docs/auto.md).
+# By benchmarks/own_data_rules.py on the tasks for choosing (docs/auto.md).
 OF_SAMPLES = Rule(temperature=0.2, by_changed=0.6)
 # By benchmarks/styled_pictures.py (docs/photographs.md): on features of a pretrained network, adapting nearly always
 # helps. These features have neighbourhoods of their own, whatever source only makes of them.
-OF_FEATURES = Rule(temperature=0.2, among_samples=True)
+OF_FEATURES = Rule(temperature=0.2, by_changed=0.2, among_samples=True)
 
 
 @dataclass(frozen=True)
