@@ -182,16 +182,19 @@ def study(results: Results, tasks: Sequence[str]) -> str | None:
     records = [r for (task, name, _), r in results.records.items() if name == AUTO and task in tasks and "scores" in r]
     if not records:
         return None
-    names = [name for name in records[0]["scores"] if name != AVERAGE]
+    candidates = [[name for name in record["scores"] if name != AVERAGE] for record in records]
+    everywhere = [name for name in candidates[0] if all(name in each for each in candidates)]
     answers: dict[str, list[float]] = {}
     for validator in VALIDATORS:
-        found = [by_score(record, names, validator) for record in records]
+        found = [by_score(record, names, validator) for record, names in zip(records, candidates, strict=True)]
         if None not in found:
             answers[f"`{validator}`"] = [value for value in found if value is not None]
-    for name in names:
+    for name in everywhere:
         answers[f"always `{name}`"] = [record["candidates"][name] for record in records]
     answers[f"the answer of `{AUTO}`"] = [record["accuracy"] for record in records]
-    best = np.array([max(record["candidates"][name] for name in names) for record in records])
+    best = np.array(
+        [max(record["candidates"][name] for name in names) for record, names in zip(records, candidates, strict=True)]
+    )
     lost = {name: best - np.array(found) for name, found in answers.items()}
     rows = [
         [name, percent(float(np.mean(answers[name]))), percent(float(lost[name].mean())), within(lost[name])]
