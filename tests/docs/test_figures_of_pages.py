@@ -416,6 +416,17 @@ def close(shown: str, *exact: Fraction) -> bool:
     return all(abs(Fraction(part) - value) <= half for part, value, half in zip(parts, exact, halves, strict=True))
 
 
+def test_the_embedded_digits_with_the_defaults_are_as_the_page_says() -> None:
+    page = (ROOT / "docs" / "own-data.md").read_text()
+    found = defaultdict(list)
+    for record in records("own_data_embedded.jsonl"):
+        found[record["method"]].append(record)
+    for method, each in found.items():
+        assert sorted(record["seed"] for record in each) == [0, 1, 2, 3, 4]
+        seconds = rounded(mean([Fraction(repr(record["cpu_s"])) for record in each]), 0)
+        assert f"| `{method}` | {spread([percent(record['accuracy']) for record in each])} | {seconds} |" in page
+
+
 def test_the_candidates_that_are_always_taken_lose_what_the_page_says() -> None:
     trials = {(r["task"], r["seed"], r["iterations"]): r["candidates"] for r in records("validators_choice.jsonl")}
     page = (ROOT / "docs" / "choosing.md").read_text()
