@@ -106,8 +106,8 @@ def answer_together(
         changed = _differing(_classes(logits, adapting), before)
         if changed >= MANY_CHANGED:
             doubt = (
-                f"whether adapting helps is in doubt: it would change {changed:.0%} of the classes, and these fit the "
-                "target hardly better; label some samples of the target and compare with vmt evaluate"
+                f"whether adapting helps is in doubt: it would change {changed:.0%} of the classes, and these do not "
+                "fit the target clearly better; label some samples of the target and compare with vmt evaluate"
             )
     if not averages:
         kind = [name for name in weights if (name in adapting) == (share >= 0.5)]
