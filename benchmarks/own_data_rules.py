@@ -86,11 +86,11 @@ def read_case(path: Path) -> Case:
 
 
 def rules(names: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callable[[Case], Weights]]]:
-    """Every rule that is tried, with its name."""
+    """Every rule that is tried, with its name; ``names`` are the candidates that every task has."""
     for name in names:
         yield name, lambda _, name=name: {name: 1.0}  # type: ignore[misc]
-    yield "mean of all", lambda _: dict.fromkeys(names, 1.0)
-    yield "mean of those that adapt", lambda _: dict.fromkeys((name for name in names if name not in UNADAPTED), 1.0)
+    yield "mean of all", lambda case: dict.fromkeys(case.test, 1.0)
+    yield "mean of those that adapt", lambda case: {name: 1.0 for name in case.test if name not in UNADAPTED}
     for temperature in TEMPERATURES:
         for by_changed in BY_CHANGED:
             rule = Rule(temperature, by_changed, on_features)
@@ -128,7 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="write the results to this file as well")
     asked = parser.parse_args(arguments)
     cases = [read_case(path) for path in sorted(asked.folder.glob("*.npz"))]
-    tried = {name: judged(cases, rule) for name, rule in rules(list(cases[0].test), asked.features)}
+    everywhere = [name for name in cases[0].test if all(name in case.test for case in cases)]
+    tried = {name: judged(cases, rule) for name, rule in rules(everywhere, asked.features)}
     used = named(OF_FEATURES if asked.features else OF_SAMPLES)
     for name, found in tried.items():
         print(f"{name + (' *' if name == used else ''):36} " + "  ".join(f"{k} {v}" for k, v in found.items()))
