@@ -10,6 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import own_data_candidates as candidates  # noqa: E402
+import own_data_rules as rules  # noqa: E402
 import own_data_table as table  # noqa: E402
 from own_data_peers import installed  # noqa: E402
 from own_data_tasks import REPORTING, TASKS, side  # noqa: E402
@@ -129,3 +131,26 @@ def test_the_study_counts_what_each_score_would_have_chosen() -> None:
     assert rows["the answer of `auto`"] == "77.5 | 2.5 | 50"
     assert "`dev`" not in rows
     assert "always `average`" not in rows
+
+
+def test_rules_are_judged_on_what_the_candidates_of_auto_predict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmt.runs.recipes.LONGEST", 20)  # the longest run
+    random = np.random.default_rng(0)
+    of_features = {f"{name}_x": random.normal(size=(60, 8)).astype(np.float16) for name in ("photo", "sketch")}
+    features = tmp_path / "features.npz"
+    np.savez(features, **of_features, photo_y=np.arange(60) % 3, sketch_y=np.arange(60) % 3)
+    for name, file in (("iris-offset", None), ("photo-sketch", features)):
+        folder = tmp_path / name
+        folder.mkdir()
+        candidates.keep_outputs(name, 0, folder, file)
+        rules.main([str(folder), "--out", str(tmp_path / "rules.json"), *([] if file is None else ["--features"])])
+        tried = json.loads((tmp_path / "rules.json").read_text())
+        assert tried["used"] in tried["rules"]
+        assert tried["cases"] == 1
+        every = tried["rules"]
+        assert every["source_only"]["harmed"] == every["source_only"]["worst"] == 0
+        best = max(every[each]["mean"] for each in every if " " not in each)
+        assert every["kernel"]["regret"] == pytest.approx(best - every["kernel"]["mean"], abs=0.02)
+        assert 0 < every["mean of all"]["mean"] <= 100
