@@ -189,9 +189,9 @@ RULES = (
         why="tests/test_benchmarks.py tests its parts; it needs PACS and an installed network, or an hour",
     ),
     Rule(
-        r"python benchmarks/own_data_(candidates|rules)\.py",
+        r"python benchmarks/own_data_(candidates|rules|embedded)\.py",
         instead=has_its_flags,
-        why="tests/test_own_data_bench.py runs both on one task; on all, they take half an hour",
+        why="tests/test_own_data_bench.py runs two of them on one task; on all, they take half an hour",
     ),
     Rule(r"python benchmarks/pacs\.py .*--table", "--page p.md"),
     Rule(r"python benchmarks/pacs\.py", "--pairs photo-sketch --methods logistic --jobs 1 --out p.jsonl"),
