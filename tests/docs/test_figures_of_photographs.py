@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -58,3 +59,34 @@ def test_a_large_folder_takes_the_memory_that_the_page_says() -> None:
     killed = f"killed by SIGKILL in iteration {found['killed']['at_iteration']} and resumed from the checkpoint of"
     assert f"{killed} iteration {checkpoint}:" in page
     assert f"commit {found['commit'][:7]}" in page
+
+
+def test_the_means_of_pacs_are_those_of_its_file() -> None:
+    lines = (RESULTS / "pacs.jsonl").read_text().splitlines()
+    # Of the same contender, pair and seed, the later record counts.
+    last = {(r["contender"], r["pair"], r["seed"]): r for r in map(json.loads, lines) if "failed" not in r}
+    answers = {key[1:]: record for key, record in last.items() if key[0] == "auto"}
+    assert len(answers) == 12 * 5
+    page = text_of("docs/photographs.md")
+
+    def average(values: Iterable[float]) -> str:
+        found = [100 * exact(value) for value in values]
+        return rounded(sum(found, Fraction(0)) / len(found))
+
+    auto = average(record["last"] for record in answers.values())
+    unadapted, best = (
+        average(r["runs"][name]["last"] for r in answers.values()) for name in ("source_only", "vmt_mcc")
+    )
+    plain, per_domain = (
+        average(record["last"] for key, record in last.items() if key[0] == name)
+        for name in ("logistic", "logistic-per-domain")
+    )
+    assert f"a mean accuracy of {auto} % where logistic regression has {plain} %, or {per_domain} %" in page
+    assert f"`vmt_mcc` alone has {best} %" in page
+    assert f"| {unadapted} % | {auto} % | `auto` on features" in text_of("README.md")
+    to_sketches = [record for (pair, _), record in answers.items() if pair == "photo-sketch"]
+    others = [record for (pair, _), record in answers.items() if pair != "photo-sketch"]
+    harmed, regression = average(r["last"] for r in to_sketches), last["logistic-per-domain", "photo-sketch", 0]["last"]
+    assert f"{harmed} %, where logistic regression has {average([regression])} %" in page
+    assert all(record["warnings"] for record in to_sketches)
+    assert sum(bool(record["warnings"]) for record in others) == 1
