@@ -213,10 +213,8 @@ CNNS = [name for name, (build, _) in NETS.items() if build == CNN]
 UNALIGNED = ("source_only", "target_only")
 BY_SAMPLE = {"mlp": "mlp_layer_norm"}
 # The others need batch norm, which tells the domains apart. On the logits, it presses the target towards the class
-# shares of a batch. That keeps VMT and VADA from collapsing; these methods are better without it.
-WITHOUT_LOGIT_NORM = ("adabn", "mcc", "vmt_mcc")
-# Without it, a large λ_t merges classes.
-MOST_WITHOUT_LOGIT_NORM = 0.1
+# shares of a batch. That keeps VMT and VADA from collapsing; MCC, AdaBN and, for vectors, VMT + MCC are better without.
+WITHOUT_LOGIT_NORM = {"vectors": ("adabn", "mcc", "vmt_mcc"), "pictures": ("adabn", "mcc")}
 
 LONGEST = 5_000
 # A run has at least this many iterations, or this many epochs if that is more, and at most LONGEST iterations. Images
@@ -257,8 +255,6 @@ class Defaults:
     def recipe(self, method: str = "vmt", dirt_t: bool = False) -> Recipe:
         """A method with the settings that it takes and, if ``dirt_t``, as many iterations of DIRT-T after it."""
         weights = {name: getattr(self, name) for name in ("lambda_d", "lambda_s", "lambda_t", "warm_up", "radius")}
-        if method in WITHOUT_LOGIT_NORM:
-            weights["lambda_t"] = min(self.lambda_t, MOST_WITHOUT_LOGIT_NORM)
         settings = taken(method, weights)
         settings |= {"iterations": self.iterations, "lr": self.lr, "decay": decay_for(self.iterations)}
         refine: dict[str, Any] | None = None
@@ -267,7 +263,8 @@ class Defaults:
             refine |= {"interval": interval_for(self.iterations)} | ({} if mixes(method) else {"mix": None})
         if method in UNALIGNED:
             return Recipe(method, settings, refine, BY_SAMPLE.get(self.net, self.net))
-        options = {"logit_norm": False} if method in WITHOUT_LOGIT_NORM else {}
+        without = WITHOUT_LOGIT_NORM["pictures" if self.net in CNNS else "vectors"]
+        options = {"logit_norm": False} if method in without else {}
         return Recipe(method, settings, refine, self.net, options, match_shares=True)
 
 
