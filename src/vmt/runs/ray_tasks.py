@@ -29,6 +29,7 @@ from vmt.train.loop import interruptible
 
 SECONDS_BETWEEN_POLLS = 0.3
 SECONDS_TO_CONNECT = 5.0
+SECONDS_TO_TELL = 10.0
 Tell = Callable[[Event], None]
 """Tells the process that started a task about its progress."""
 
@@ -232,7 +233,9 @@ class Cluster:
         # A process that has seen its GPU fail cannot use it again.
         options = {"num_cpus": 1, "num_gpus": self.gpus, "max_retries": 0, "max_calls": 1 if self.gpus else 0}
         task = ray.remote(**options)(carry_out_task)
-        board = ray.remote(num_cpus=0)(Board).remote() if self.table.visible else None
+        # If its node is lost, it is started again elsewhere, and told again what it may have missed.
+        kept = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+        board = ray.remote(**kept)(Board).remote() if self.table.visible else None
         try:
             stored = ray.put(tuple(shared))
         except TypeError as error:
@@ -296,9 +299,11 @@ def carry_out_task(
             f"{socket.gethostname()} has vmt {vmt.__version__}, and not {version}: install the same on all nodes."
         )
 
+    told: list[Any] = []
+
     def tell(event: Event) -> None:
         if board is not None:
-            board.tell.remote(event)
+            told[:] = [board.tell.remote(event)]
 
     try:
         with interruptible() as interrupted:
@@ -307,6 +312,9 @@ def carry_out_task(
         if (message := message_of_gpu_error(error)) is None:
             raise
         raise WorkerFailed(f"on {socket.gethostname()}, {message}") from None
+    finally:
+        with suppress(Exception):  # progress is not worth a failure
+            import_ray().get(told, timeout=SECONDS_TO_TELL)  # or the result would come before the last events
 
 
 def own_fault(error: BaseException, name: str) -> str:
