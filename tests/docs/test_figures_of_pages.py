@@ -416,6 +416,40 @@ def close(shown: str, *exact: Fraction) -> bool:
     return all(abs(Fraction(part) - value) <= half for part, value, half in zip(parts, exact, halves, strict=True))
 
 
+def test_the_rules_of_auto_reach_what_the_page_says() -> None:
+    rules = json.loads((RESULTS / "rules_of_samples.json").read_text())["rules"]
+    page = (ROOT / "docs" / "auto.md").read_text()
+    shown = re.findall(r"^\| \**([^|*]+?)\** \| ([\d.]+) \| (\d+) \| (\d+) \| (−?\d+) \|$", page, re.MULTILINE)
+    names = {"weighted by the fit alone": "temperature 0.2, by_changed 0.0"}
+    for label, *cells in shown:
+        tried = re.fullmatch(r"temperature ([\d.]+), less ([\d.]+) of the classes changed", label)
+        name = f"temperature {tried[1]}, by_changed {tried[2]}" if tried else names.get(label, label.strip("`"))
+        rule = {key: Fraction(repr(value)) for key, value in rules[name].items()}
+        exact = (rule["mean"], 100 * rule["near"], rule["harmed"], rule["lost"])
+        for cell, value, digits in zip(cells, exact, (1, 0, 0, 0), strict=True):
+            half = Fraction(1, 2 * 10**digits)
+            assert abs(Fraction(cell.replace("−", "-")) - value) <= half, (label, cell)
+    assert len(shown) == 12
+
+
+def test_the_rules_on_features_reach_what_the_page_says() -> None:
+    rules = json.loads((RESULTS / "rules_of_features.json").read_text())["rules"]
+    page = (ROOT / "docs" / "photographs.md").read_text()
+    names = {
+        "mean of the last four": "mean of those that adapt",
+        "mean of all six": "mean of all",
+        "weighted by the fit, less 0.2 of the classes changed": "temperature 0.2, by_changed 0.2",
+        "weighted by the fit alone": "temperature 0.2, by_changed 0.0",
+        "the rule for samples that are not features, less 0.6": "temperature 0.2, by_changed 0.6",
+    }
+    shown = re.findall(r"^\| \**([^|*]+?)\** \| \**([\d.]+)\** \| \**(\d+)\** \|$", page, re.MULTILINE)
+    for label, *cells in shown:
+        rule = {key: Fraction(repr(value)) for key, value in rules[names.get(label, label.strip("`"))].items()}
+        for cell, value, digits in zip(cells, (rule["mean"], 100 * rule["near"]), (1, 0), strict=True):
+            assert abs(Fraction(cell) - value) <= Fraction(1, 2 * 10**digits), (label, cell)
+    assert len(shown) == 11
+
+
 def test_the_embedded_digits_with_the_defaults_are_as_the_page_says() -> None:
     page = (ROOT / "docs" / "own-data.md").read_text()
     found = defaultdict(list)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class Portfolio:
             return ON_FEATURES
         return OF_VECTORS if len(self.task.sample_shape) == 1 else OF_PICTURES
 
-    @property
+    @cached_property
     def shares(self) -> ClassShares | None:
         """The class shares of the target that count, if they are very different from those of the source.
 

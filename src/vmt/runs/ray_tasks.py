@@ -233,7 +233,7 @@ class Cluster:
         # A process that has seen its GPU fail cannot use it again.
         options = {"num_cpus": 1, "num_gpus": self.gpus, "max_retries": 0, "max_calls": 1 if self.gpus else 0}
         task = ray.remote(**options)(carry_out_task)
-        # If its node is lost, it is started again elsewhere, and told again what it may have missed.
+        # If its node is lost, it is started again elsewhere, and calls that were under way are repeated.
         kept = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
         board = ray.remote(**kept)(Board).remote() if self.table.visible else None
         try:
