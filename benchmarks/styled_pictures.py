@@ -1,11 +1,13 @@
-"""Pictures in four styles, made from CIFAR-10, to choose what is done with the features of frozen networks.
+"""Pictures in four styles, made from CIFAR-10, to choose what is done with pretrained networks, frozen or trained.
 
     python benchmarks/styled_pictures.py --data DATA --file styled.npz --backbone pacs_network:features
+    python benchmarks/styled_pictures.py --data DATA --pictures styled/
 
 Results on PACS are reported, so nothing may be chosen there. These tasks have a similar shift, a similar size and other
 pictures: each style has its own quarter of the first 14,000 pictures of CIFAR-10's training set, as they are, painted
 (smoothed, with other colours), as a cartoon (few colours, dark outlines) or as a sketch (dark edges on white). Seven of
-the ten classes remain, in other proportions in each style. The file is like that of pacs.py.
+the ten classes remain, in other proportions in each style. The file of features is like that of pacs.py. --pictures
+keeps the pictures instead, as small JPEG files in the layout of PACS, which pacs_finetune.py reads.
 """
 
 import argparse
@@ -77,8 +79,8 @@ STYLES: dict[str, Callable[[Array, Generator], Array]] = {
 }
 
 
-def draw(data: Path, folder: Path, style: str) -> None:
-    """Write the pictures of a style as STYLE/CLASS/NUMBER.png."""
+def draw(data: Path, folder: Path, style: str, small: bool = False) -> None:
+    """Write the pictures of a style as STYLE/CLASS/NUMBER.png, or as small JPEG files."""
     pictures, labels = read_cifar10(data / "cifar10", "train")
     number = list(STYLES).index(style)
     random = np.random.default_rng(number + 1)
@@ -93,15 +95,25 @@ def draw(data: Path, folder: Path, style: str) -> None:
         place = folder / style / str(int(labels[row]))
         place.mkdir(parents=True, exist_ok=True)
         picture = Image.fromarray((255 * drawn).round().astype(np.uint8))
-        picture.resize((SIDE, SIDE), Image.Resampling.BICUBIC).save(place / f"{row}.png")
+        if small:
+            picture.save(place / f"{row}.jpg", quality=95)
+        else:
+            picture.resize((SIDE, SIDE), Image.Resampling.BICUBIC).save(place / f"{row}.png")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the data folder with CIFAR-10")
-    parser.add_argument("--backbone", required=True, help="the network that computes the features")
-    parser.add_argument("--file", type=Path, required=True, help="where to write the features")
+    parser.add_argument("--backbone", help="the network that computes the features")
+    parser.add_argument("--file", type=Path, help="where to write the features")
+    parser.add_argument("--pictures", type=Path, help="write the pictures to this folder, and no features")
     asked = parser.parse_args(arguments)
+    if asked.pictures is not None:
+        for style in STYLES:
+            draw(asked.data, asked.pictures, style, small=True)
+        return
+    if asked.backbone is None or asked.file is None:
+        parser.error("give --pictures, or --backbone and --file.")
     with TemporaryDirectory() as folder:
         for style in STYLES:
             draw(asked.data, Path(folder), style)
