@@ -165,7 +165,7 @@ def measured(task: Any, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         net=net,
         net_options=options,
         config=Config(**config),
-        evaluate_often=True,
+        evaluate_often="evaluate_every" not in config,
     )
     result = carry_out(run)
     evaluations = [each for each in result.outcome.records if "target" in each]

@@ -63,6 +63,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         ``"adam"`` as in the paper, ``"adamw"`` or ``"sgd"``; how the learning rate falls (``"constant"``, ``"cosine"``
         or ``"inverse"``); the optimiser's momentum and weight decay; the norm at which gradients are clipped; and the
         learning rate of the stages before the logits as a share of ``lr``.
+    head_first
+        The share of the iterations in which the stages before the logits stay as they are.
     augment_crop, augment_flip, augment_colour, augment_strength
         Train on random crops that keep at least a share of the area, on mirrored pictures, on changed colours, and on
         distortions as RandAugment has them (:class:`vmt.methods.augment.Augmentation`).
@@ -131,6 +133,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         weight_decay: float | None = None,
         clip_norm: float | None = None,
         backbone_rate: float | None = None,
+        head_first: float | None = None,
         augment_crop: float | None = None,
         augment_flip: bool | None = None,
         augment_colour: float | None = None,
@@ -168,6 +171,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
         self.backbone_rate = backbone_rate
+        self.head_first = head_first
         self.augment_crop = augment_crop
         self.augment_flip = augment_flip
         self.augment_colour = augment_colour

@@ -140,7 +140,14 @@ def test_a_run_from_a_file_of_weights(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*run, "--iterations", "2", "--method", "mcc"]) == 0
     assert "sgd, learning rate 0.01 (inverse)" in capsys.readouterr().out
     recipe = json.loads(Path("run/run.json").read_text())["recipe"]
-    assert recipe["net_options"] == {"logit_norm": False, "weights": "weights.safetensors"}
+    assert recipe["net_options"] == {
+        "logit_norm": False,
+        "bottleneck": 256,
+        "freeze_statistics": True,
+        "weights": "weights.safetensors",
+    }
+    assert recipe["settings"]["head_first"] == 0.4
+    assert recipe["balance_classes"] is True
     assert recipe["settings"]["backbone_rate"] == 0.1
     Path("weights.safetensors").unlink()
     model = vmt.load("run", network="backbones:make", device="cpu")

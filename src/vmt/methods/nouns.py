@@ -377,6 +377,9 @@ class Own:
 
 Role = Network | Discriminator | ConditionalDiscriminator | Copy | Own
 
+HEAD = "head"
+"""The name of a phase in which the backbone stays as it is."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -477,6 +480,26 @@ class Method:
             return replace(phase, updates=tuple(replace(update, optimiser=optimiser) for update in phase.updates))
 
         return replace(self, phases=tuple(map(changed, self.phases)))
+
+    def with_head_first(self, share: float) -> "Method":
+        """The same method, with a phase for this share of its first phase in which the backbone stays as it is.
+
+        A new head would at first send the features of a pretrained network in random directions.
+
+        >>> from vmt import methods
+        >>> methods.mcc(iterations=500).with_head_first(0.4)
+        <method mcc: 200 iterations of head, then 300 iterations of mcc>
+        """
+        if not 0 <= share < 1:
+            raise InputError(f"head_first must be a share of the iterations, from 0 to below 1, but got {share}.")
+        first, *others = self.phases
+        count = round(share * first.iterations)
+        if count == 0:
+            return self
+        updates = (replace(each, optimiser=replace(each.optimiser, backbone_rate=0.0)) for each in first.updates)
+        head = replace(first, name=HEAD, updates=tuple(updates), iterations=count)
+        rest = replace(first, iterations=first.iterations - count)
+        return replace(self, phases=(head, rest, *others))
 
     @property
     def iterations(self) -> int:

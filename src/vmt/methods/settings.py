@@ -93,6 +93,9 @@ class Settings:
     backbone_rate: float | None = None
     """Learning rate of all stages before the logits, as a share of the learning rate; 1 by default."""
 
+    head_first: float | None = None
+    """Share of the iterations in which the stages before the logits stay as they are; 0.4 with pretrained weights."""
+
     augment_crop: float | None = None
     """Train on random crops that keep at least this share of a picture's area, for example 0.5; off by default."""
 

@@ -10,22 +10,39 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vmt.errors import InputError
 from vmt.losses import at_least_float32
-from vmt.nets.networks import FullPrecision, LinearBeforeNorm, Staged, evaluating, initialised
+from vmt.nets.networks import (
+    Dropout,
+    FullPrecision,
+    LinearBeforeNorm,
+    Staged,
+    dense_block,
+    evaluating,
+    initialised,
+    logits_layer,
+)
 from vmt.nets.norm import BatchNorm
 
 # The length of VAT's first step. With dropout or noise the prediction changes by itself, so that a tiny step is
 # enough. Without them the gradient vanishes at x, and in single precision the step must be longer.
 XI_STOCHASTIC, XI_DETERMINISTIC = 1e-6, 0.5
+# Of a bottleneck.
+DROPOUT = 0.1
 
 
 def from_module(
-    module: nn.Module, classes: int, *, head: nn.Module | str | None = None, normalise_logits: bool = True
+    module: nn.Module,
+    classes: int,
+    *,
+    head: nn.Module | str | None = None,
+    normalise_logits: bool = True,
+    bottleneck: int = 0,
 ) -> Staged:
     """A copy of ``module``, split into an encoder and a last dense layer, with the taps of the paper's networks.
 
     ``head`` is the last layer: None takes the last ``nn.Linear`` out of the module, a name takes out that submodule,
     and your own module is appended unchanged. A dense layer with another number of outputs than ``classes``
-    is replaced by a new one. ``normalise_logits`` puts a BatchNorm behind it, as the paper does.
+    is replaced by a new one. ``normalise_logits`` puts a BatchNorm behind it, as the paper does. ``bottleneck`` is the
+    width of a new dense layer with BatchNorm before it, which is part of the stage ``logits``; 0 adds none.
 
     The taps are ``features`` (the output of the encoder, which the discriminator reads), ``hidden`` (the same as
     vectors: feature maps are averaged over positions) and ``logits``.
@@ -48,7 +65,8 @@ def from_module(
     else:
         name = last_dense(encoder.module) if head is None else head
         last = taken_out(encoder, name)
-    stages = {"features": encoder, "hidden": Vectors(), "logits": logits_stage(last, classes, normalise_logits)}
+    logits = logits_stage(last, classes, normalise_logits, bottleneck)
+    stages = {"features": encoder, "hidden": Vectors(), "logits": logits}
     network = Staged(stages)
     convert_batch_norms(network)
     network.separate_passes = any(keeps_statistics(layer) for layer in network.modules())
@@ -112,8 +130,18 @@ def taken_out(encoder: Encoder, name: str) -> nn.Module:
     return layer
 
 
-def logits_stage(last: nn.Module, classes: int, normalise: bool) -> nn.Module:
+def logits_stage(last: nn.Module, classes: int, normalise: bool, bottleneck: int) -> nn.Module:
     dense = [layer for layer in last.modules() if isinstance(layer, nn.Linear)]
+    if bottleneck:
+        if type(last) is not nn.Linear:
+            raise InputError(
+                f"a bottleneck replaces a last layer that is an nn.Linear, but it is a {type(last).__name__}: set "
+                "bottleneck=0 (--bottleneck 0)."
+            )
+        before = [dense_block(last.in_features, bottleneck), Dropout(DROPOUT)]
+        return FullPrecision(*before, logits_layer(bottleneck, classes, normalise)).to(
+            last.weight.device, last.weight.dtype
+        )
     if dense and dense[-1].out_features != classes:
         if dense[-1] is not last:
             raise InputError(

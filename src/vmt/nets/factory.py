@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vmt.errors import InputError, first_line, perhaps
+from vmt.errors import InputError, first_line, perhaps, whole
 from vmt.nets import networks, published
 from vmt.nets.adapter import from_module, last_dense
 from vmt.nets.composed import composed
@@ -287,8 +287,13 @@ def staged(
                 head = head_of(module.eval(), name, shape)
                 if options.get("weights"):
                     load_weights(module, options["weights"], head)
-                normalise = options.get("logit_norm", True) is not False
-                module = from_module(module.train(), classes, head=head, normalise_logits=normalise)
+                module = from_module(
+                    module.train(),
+                    classes,
+                    head=head,
+                    normalise_logits=options.get("logit_norm", True) is not False,
+                    bottleneck=whole(options.get("bottleneck") or 0, "bottleneck"),
+                )
                 module = started(module, {**options, "weights": None})
             network: Staged = module
             logits = network.eval()(samples)["logits"]

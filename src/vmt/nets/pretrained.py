@@ -103,8 +103,8 @@ def freeze_statistics(network: Staged) -> None:
         for layer in stage.modules():
             if keeps_statistics(layer):
                 raise InputError(
-                    f"the statistics of a {type(layer).__name__} cannot be frozen: leave out freeze_statistics, or use "
-                    "BatchNorm1d, BatchNorm2d or BatchNorm3d with running statistics."
+                    f"the statistics of a {type(layer).__name__} cannot be frozen: use BatchNorm1d, BatchNorm2d or "
+                    "BatchNorm3d with running statistics, or set freeze_statistics=False (--no-freeze-statistics)."
                 )
             if isinstance(layer, BatchNorm):
                 layer.frozen = True

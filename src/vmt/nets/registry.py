@@ -41,20 +41,31 @@ class NetSettings:
     logit_norm: bool | None = None
     """Batch norm on the logits, as in the paper; on by default, but not with pretrained weights."""
 
+    bottleneck: int | None = None
+    """Width of a dense layer with batch norm before the logits; 256 with pretrained weights, and 0 leaves it out."""
+
     freeze_statistics: bool | None = None
-    """Keep the batch-norm statistics of the initial weights in all stages before the logits; off by default."""
+    """Keep the batch-norm statistics of the initial weights before the logits; on if these are pretrained."""
 
 
-def with_defaults(options: Mapping[str, Any], ready: bool = False) -> dict[str, Any]:
+BOTTLENECK = 256
+
+
+def with_defaults(net: object, options: Mapping[str, Any], ready: bool = False) -> dict[str, Any]:
     """The options of a network with those that follow from others.
 
     Pretrained weights, also those of a function that returns a ``ready`` network, have no batch norm on their logits,
-    which would press every batch towards equal classes.
+    which would press every batch towards equal classes. They keep their statistics, with which the weights work best.
+    So that each domain is normalised by itself somewhere, a bottleneck with batch norm comes before the logits. The
+    networks of this package are complete without the two.
 
-    >>> with_defaults({"pretrained": True})
-    {'logit_norm': False, 'pretrained': True}
+    >>> with_defaults("timm:resnet18", {"pretrained": True, "bottleneck": 64})
+    {'logit_norm': False, 'bottleneck': 64, 'freeze_statistics': True, 'pretrained': True}
     """
-    return {"logit_norm": False, **options} if ready or starts_trained(options) else dict(options)
+    if not (ready or starts_trained(options)):
+        return dict(options)
+    own = {} if net in NETS else {"bottleneck": BOTTLENECK, "freeze_statistics": True}
+    return {"logit_norm": False, **own, **options}
 
 
 def starts_trained(options: Mapping[str, Any]) -> bool:

@@ -45,7 +45,7 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
         yield f"target labels: {len(task.target_labelled or ())}, weight {recipe.target_labels:g} (--use-target-labels)"
     yield f"network: {recipe.net}, for samples of shape {shape} (--net)"
     yield f"iterations: {used['iterations']} of {recipe.method} (--iterations)"
-    yield f"optimiser: {described_optimiser(recipe.build().phases[0].updates[-1].optimiser)} (--optimiser, --lr)"
+    yield f"optimiser: {described_optimiser(recipe.build().phases[-1].updates[-1].optimiser)} (--optimiser, --lr)"
     if weights := {name: sign for name, sign in WEIGHTS.items() if name in recipe.settings or used.get(name)}:
         flags = ", ".join(map(as_flag, weights))
         yield f"weights: {', '.join(f'{sign} {used[name]:g}' for name, sign in weights.items())} ({flags})"

@@ -66,7 +66,7 @@ class Recipe:
         if of_optimiser:
             settings["optimiser"] = make_optimiser(of_optimiser.pop("optimiser", None) or "adam", **of_optimiser)
         of_augmentation = {own: settings.pop(name, None) for name, own in OF_AUGMENTATION.items()}
-        decay = settings.pop("decay", None)
+        decay, head_first = settings.pop("decay", None), settings.pop("head_first", 0.0)
         optimiser = settings.pop("optimiser", None) if self.method == REFINE else None
         method = function(**settings)
         if optimiser is not None:  # DIRT-T has that of the method before it, if there is one
@@ -78,7 +78,8 @@ class Recipe:
         if any(of_augmentation.values()):
             given = {name: value for name, value in of_augmentation.items() if value is not None}
             method = augmented(method, Augmentation(**given))
-        return method if decay is None else method.with_decay(decay)
+        method = method if decay is None else method.with_decay(decay)
+        return method.with_head_first(head_first)
 
 
 # --- The paper's experiments ---
@@ -235,6 +236,7 @@ FINE_TUNING: dict[str, Any] = {
     "weight_decay": 1e-3,
     "lr_schedule": "inverse",
     "backbone_rate": 0.1,
+    "head_first": 0.4,
 }
 FINE_TUNING_ITERATIONS = 2_000
 
@@ -323,7 +325,8 @@ def on_features(recipe: Recipe) -> Recipe:
 def fine_tuned(recipe: Recipe, iterations: int | None) -> Recipe:
     """A recipe for images whose network has random weights, with the settings for pretrained ones.
 
-    Class shares are not matched: a simple model of pixels, by which they are estimated, misjudges photographs.
+    As on features (:func:`on_features`), the source is drawn in equal class shares: a simple model of pixels, by which
+    those of the target are estimated, misjudges photographs.
     """
     weights = {"lambda_s": 0.1, "lambda_t": 0.3, "radius": RADIUS}
     length = min(FINE_TUNING_ITERATIONS, recipe.settings["iterations"]) if iterations is None else iterations
@@ -332,7 +335,8 @@ def fine_tuned(recipe: Recipe, iterations: int | None) -> Recipe:
     if refine is not None:
         refine = {**refine, "lambda_t": weights["lambda_t"], "radius": RADIUS, "iterations": length}
         refine["interval"] = interval_for(length)
-    return replace(recipe, settings=settings | {"decay": decay_for(length)}, dirt_t=refine, match_shares=False)
+    settings["decay"] = decay_for(length)
+    return replace(recipe, settings=settings, dirt_t=refine, match_shares=False, balance_classes=True)
 
 
 def recipe_for(
@@ -346,7 +350,7 @@ def recipe_for(
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
     match_shares = asked.pop("match_shares", None)
     options = {name: asked.pop(name) for name in names_of_net_settings() if name in asked}
-    options = with_defaults(options, ready) if options or ready else {}
+    options = with_defaults(net, options, ready) if options or ready else {}
     pretrained = ready or bool(options and starts_trained(options))
     if data.task == "digits":
         recipe = digits(method, dirt_t)
@@ -427,7 +431,7 @@ OF_OPTIMISER: dict[str, Any] = {
 }
 # The settings of the augmentation, and the names of its fields.
 OF_AUGMENTATION = {f"augment_{field.name}": field.name for field in fields(Augmentation)}
-COMMON: dict[str, Any] = OF_OPTIMISER | {"decay": Average.decay}
+COMMON: dict[str, Any] = OF_OPTIMISER | {"decay": Average.decay, "head_first": 0.0}
 COMMON |= {f"augment_{field.name}": field.default for field in fields(Augmentation)}
 # The settings that only DIRT-T has, and their names in its function. It shares the others with the method before it.
 OF_DIRT_T = {"beta": "beta", "interval": "interval", "dirt_t_iterations": "iterations"}

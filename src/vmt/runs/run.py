@@ -23,7 +23,7 @@ from vmt.evaluate.adabn import adabn
 from vmt.evaluate.matching import drawn_in_equal_shares, drawn_in_shares, estimated_shares
 from vmt.evaluate.probe import class_shares_of, make_probe, subsample
 from vmt.figures import draw_curves
-from vmt.methods.nouns import Method
+from vmt.methods.nouns import HEAD, Method
 from vmt.methods.systems import with_target_labels
 from vmt.model import Model, described
 from vmt.nets.backbone import Backbone, expected_format
@@ -122,8 +122,11 @@ def make_run(
     pretrained = False
     if isinstance(net_options, Mapping | None):  # the network refuses any other
         ready = expected_format(net, net_options or {}) is not None
-        net_options = with_defaults(net_options or {}, ready)
+        net_options = dict(net_options or {})
         pretrained = ready or starts_trained(net_options)
+        net_options = (
+            with_defaults(net, net_options, ready) if recorded is None else {**recorded.net_options, **net_options}
+        )
     if isinstance(method, str):
         if recorded is not None and (recorded.method, recorded.dirt_t is not None) == (method, dirt_t):
             asked = dict(asked) if iterations is None else {**asked, "iterations": iterations}
@@ -148,7 +151,8 @@ def make_run(
         net_options = {**recipe.net_options, **(net_options or {})}
     spec, build = network_of(net or recipe.net, task.sample_shape, len(task.classes), net_options)
     if evaluate_often:  # the usual interval would leave a short run with one model to choose from
-        config = replace(config, evaluate_every=evaluations_for(method.phases[0].iterations))
+        first = next(phase for phase in method.phases if phase.name != HEAD)
+        config = replace(config, evaluate_every=evaluations_for(first.iterations))
     if task.backbone is not None and config.threads == 0:  # as in recipe_for
         config = replace(config, threads=1)
     recipe = replace(recipe, net=spec.name, net_options=spec.options, config=config)
