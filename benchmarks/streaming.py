@@ -2,8 +2,9 @@
 
     PYTHONPATH=benchmarks python benchmarks/streaming.py --net resnet50:network --side 224 --samples 8000 --memory 1GiB
 
-Both runs train VMT in one process, in turns, so that a change of the machine's speed affects both. The store is made of
-random pictures, half of them the source. With ``--cold``, the system forgets the store before each turn, so that it is
+Both runs train VMT in one process, in turns, so that a change of the machine's speed affects both. The engine is that
+of a run of this length: on a GPU, the plain step as one CUDA graph. The store is made of random pictures, half of them
+the source. With ``--cold``, the system forgets the store before each turn, so that it is
 read from the disk itself.
 """
 
@@ -60,7 +61,8 @@ def make(task: Task, arguments: argparse.Namespace) -> Engine:
     state = build_state(METHOD, build, task.sample_shape, 0, device)
     bfloat16 = arguments.precision == "bfloat16"
     context = make_context(task, METHOD, state, seed=0, batch_size=arguments.batch_size, bfloat16=bfloat16)
-    engine = make_engine(arguments.engine, state, context, 0)
+    length = arguments.warm_up + arguments.turns * arguments.iterations
+    engine = make_engine(arguments.engine, state, context, 0, length)
     engine.run(METHOD.phases[0], 0, arguments.warm_up, 0)
     wait(device)
     return engine

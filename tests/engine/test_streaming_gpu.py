@@ -17,6 +17,7 @@ from vmt.data.stored import StoredSamples
 from vmt.device import memory_for_samples
 from vmt.engine.engine import Engine, Prepare, captured_graph, eager
 from vmt.evaluate.accuracy import evaluate
+from vmt.evaluate.probe import make_probe
 from vmt.step.iteration import make_context
 from vmt.step.state import build_state
 from vmt.train.loop import place
@@ -81,3 +82,19 @@ def test_samples_are_placed_by_what_fits(tmp_path: Path) -> None:
         == evaluate(model, streamed.target, task.preprocess)
         == evaluate(model, in_host.target, task.preprocess)
     )
+
+
+@pytest.mark.parametrize("where", ["disk", "host"])
+def test_validators_of_streamed_samples_are_those_of_resident_ones(where: str, tmp_path: Path) -> None:
+    task = made_task(400)
+    streamed = on_disk(task, tmp_path) if where == "disk" else task
+    torch.manual_seed(0)
+    model = network().to(CUDA)
+    found = []
+    for placed in (task.to(CUDA), streamed.to(CUDA, labels_only=True)):
+        probe = make_probe(placed, 200)
+        assert probe is not None
+        found.append(probe.validate(model, None)["validators"])
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        assert found[1][name] == pytest.approx(value, rel=1e-4), name

@@ -85,10 +85,10 @@ class Probe:
         return Evidence(
             target=target,
             target_features=target_features,
-            neighbours=self.neighbours,
+            neighbours=self.neighbours.to(target.device),  # those of streamed samples are on the CPU
             student=None if student is None else self.outputs(student, self.target, ranks)[0],
             mixed=self.mixed_logits(network, ranks),
-            partner=self.partner,
+            partner=self.partner.to(target.device),
             source=source,
             source_features=source_features,
             source_labels=None if self.source is None else self.source.y,
