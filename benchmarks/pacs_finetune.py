@@ -2,8 +2,9 @@
 
     python benchmarks/pacs_finetune.py --data PACS --seeds 3 --jobs 4
 
-PACS has a folder for each domain, with a folder for each of the seven classes. pacs_network.py has the network. Every
-contender is trained on every pair with every seed, and a line is appended to results/pacs_finetune.jsonl as each ends.
+PACS has a folder for each domain, with a folder for each of the seven classes; --data may also be another such set.
+pacs_network.py has the network. Every contender is trained on every pair with every seed, and a line is appended to
+results/pacs_finetune.jsonl as each ends.
 What is there is not done again, unless the code has changed (--any-version keeps it). --table prints the table of the
 results that are there.
 
@@ -23,10 +24,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from pacs import PAIRS, measured
+from pacs import DOMAINS, measured
 from pacs_network import lite0
 from pacs_table import finetuned
 
@@ -108,7 +110,7 @@ def measure(job: Job) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--data", type=Path, required=True, help="the folder of the four domains")
+    add("--data", type=Path, help="the folder of the domains")
     add("--pairs", nargs="+", default=list(SOME), help=f"pairs or patterns such as 'photo-*' (default: {SOME})")
     add("--methods", nargs="+", default=["*"], help="contenders or patterns (default: all)")
     add("--seeds", type=int, nargs="+", default=[3], help="number of seeds, or several seeds (default: 3)")
@@ -123,10 +125,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         variants = variants_in(asked.variant, None)
         known |= {name: check_variant(f"{name} of PACS", given) for name, given in variants.items()}
         names = chosen(asked.methods, known, "contender")
-        pairs = chosen(asked.pairs, PAIRS, "pair")
+        domains = sorted(folder.name for folder in asked.data.iterdir() if folder.is_dir()) if asked.data else DOMAINS
+        pairs = chosen(asked.pairs, [f"{source}-{target}" for source, target in permutations(domains, 2)], "pair")
     except InputError as error:
         parser.error(str(error))
     if not asked.table:
+        if asked.data is None:
+            parser.error("give the folder of the domains with --data.")
         seeds = range(asked.seeds[0]) if len(asked.seeds) == 1 else asked.seeds
         data = str(asked.data)
         jobs = [

@@ -344,6 +344,37 @@ def test_the_speed_is_that_of_the_benchmarks_file() -> None:
     assert f"**{starts[0]} s** after the data are on the GPU the first time, and **{starts[1]} s**" in page
 
 
+def test_the_speed_of_a_large_network_is_that_of_its_file() -> None:
+    found = json.loads((RESULTS / "resnet50.json").read_text())
+    (table,) = (rows for rows in tables("docs/speed.md") if rows[0][-1] == "GiB")
+    assert {row[0] for row in table[1:]} == found["ms"].keys()
+    for name, ms, between, memory in table[1:]:
+        median, low, high, _ = (Fraction(value) for value in found["ms"][name])
+        assert ms == rounded(median)
+        assert between == f"{rounded(low)}–{rounded(high)}"
+        assert memory == rounded(Fraction(found["peak_gib"][name]))
+    ours = found["ms"]["captured and compiled, bfloat16"][0]
+    ratios = [
+        Fraction(found["ms"][f"plain port, {name}"][0]) / Fraction(ours) for name in ("TF32", "bfloat16, channels_last")
+    ]
+    text = f"{rounded(ratios[0])} times as fast as the plain port in TF32, and {rounded(ratios[1])} times"
+    assert text in text_of("docs/speed.md")
+
+
+def test_the_recipes_for_fine_tuning_reach_what_the_page_says() -> None:
+    found = {
+        (r["settings"]["method"], r["recipe"], r["pair"]): percent(r["last"]) for r in records("finetune_recipes.jsonl")
+    }
+    (table,) = (rows for rows in tables("docs/photographs.md") if rows[0][1] == "recipe")
+    pairs = [name.replace(" → ", "-") for name in table[0][2:]]
+    shown = {
+        (row[0].strip("`"), row[1], pair): cell for row in table[1:] for pair, cell in zip(pairs, row[2:], strict=True)
+    }
+    assert {key: cell for key, cell in shown.items() if cell != "–"} == {
+        key: rounded(value) for key, value in found.items()
+    }
+
+
 def test_the_rates_of_runs_are_those_of_their_curves() -> None:
     def rate(name: str, seed: int, begin: int, end: int) -> Fraction:
         """Milliseconds per iteration."""

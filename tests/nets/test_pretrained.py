@@ -18,6 +18,7 @@ from vmt.data.framing import PictureFormat
 from vmt.errors import InputError
 from vmt.nets.factory import NetSpec
 from vmt.nets.norm import BatchNorm
+from vmt.nets.registry import with_defaults
 from vmt.runs.spec import DataSpec
 
 SHAPE, CLASSES = (3, 8, 8), 3
@@ -128,6 +129,24 @@ def test_frozen_statistics_are_used_in_training_and_stay() -> None:
     assert torch.equal(norms[0].running_mean, trained()[0][1].running_mean)  # type: ignore[arg-type]
 
 
+def test_a_bottleneck_is_part_of_the_last_stage() -> None:
+    """So it learns at the rate of the head, and its statistics are those of the batch."""
+    options = {"bottleneck": 8, "freeze_statistics": True, "logit_norm": False}
+    net = NetSpec("backbones:make", SHAPE, CLASSES, options).build().train()
+    x = torch.rand(6, *SHAPE)
+    taps = net(x)
+    assert taps["hidden"].shape == (6, 4)
+    assert taps["logits"].shape == (6, CLASSES)
+    norms = [layer for layer in net.stages["logits"].modules() if isinstance(layer, BatchNorm)]
+    assert [(len(norm.weight), norm.frozen) for norm in norms] == [(8, False)]
+    with pytest.raises(InputError, match="bottleneck"):
+        NetSpec("backbones:make", SHAPE, CLASSES, {"bottleneck": -1}).build()
+
+
+def test_a_package_network_from_weights_stays_as_it_is() -> None:
+    assert with_defaults("tiny", {"weights": "w.safetensors"}) == {"logit_norm": False, "weights": "w.safetensors"}
+
+
 def test_a_run_from_a_file_of_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The recipe for pretrained weights, in the record; the model has its own weights and needs the file no more."""
     random = np.random.default_rng(0)
@@ -137,7 +156,7 @@ def test_a_run_from_a_file_of_weights(tmp_path: Path, capsys: pytest.CaptureFixt
     save_file(trained().state_dict(), "weights.safetensors")
     run = ["train", "--source", "a.npz", "--target", "b.npz", "--net", "backbones:make", "--weights"]
     run += ["weights.safetensors", "--batch-size", "8", "--validate-samples", "0", "--device", "cpu", "--out", "run"]
-    assert main([*run, "--iterations", "2", "--method", "mcc"]) == 0
+    assert main([*run, "--iterations", "3", "--method", "mcc"]) == 0
     assert "sgd, learning rate 0.01 (inverse)" in capsys.readouterr().out
     recipe = json.loads(Path("run/run.json").read_text())["recipe"]
     assert recipe["net_options"] == {
@@ -149,10 +168,11 @@ def test_a_run_from_a_file_of_weights(tmp_path: Path, capsys: pytest.CaptureFixt
     assert recipe["settings"]["head_first"] == 0.4
     assert recipe["balance_classes"] is True
     assert recipe["settings"]["backbone_rate"] == 0.1
+    assert list(json.loads(Path("run/summary.json").read_text())["phases"]) == ["head", "mcc"]
     Path("weights.safetensors").unlink()
     model = vmt.load("run", network="backbones:make", device="cpu")
     assert model.predict(x).shape == (40,)
-    assert "stages.logits.weight" in load_file("run/model.safetensors")
+    assert load_file("run/model.safetensors")["stages.logits.0.0.weight"].shape == (256, 4)
 
 
 def test_a_function_that_says_what_its_weights_expect() -> None:
@@ -169,7 +189,7 @@ def test_a_function_that_says_what_its_weights_expect() -> None:
     model = vmt.adapt((x, y), x, "source_only", net="backbones:ready", out="run", **short)
     assert model.preprocess.mean == (0.5, 0.4, 0.3)
     assert model.preprocess.size == (12, 12)
-    assert model.spec.options == {"logit_norm": False}
+    assert model.spec.options == {"logit_norm": False, "bottleneck": 256, "freeze_statistics": True}
     assert json.loads(Path("run/run.json").read_text())["recipe"]["settings"]["optimiser"] == "sgd"
 
 

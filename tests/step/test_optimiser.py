@@ -10,7 +10,7 @@ import torch
 from tests.small import build, context, network, recorded
 from vmt import methods
 from vmt.errors import InputError
-from vmt.methods.nouns import SGD, Adam, AdamW, AnyOptimiser, make_optimiser
+from vmt.methods.nouns import SGD, Adam, AdamW, AnyOptimiser, Phase, make_optimiser
 from vmt.step.iteration import step
 from vmt.step.state import AdamState, norm_of, state_for
 
@@ -182,6 +182,25 @@ def test_the_backbone_has_a_rate_of_its_own() -> None:
     for name, start in before.items():
         rate = 1.0 if name.startswith("stages.logits") else 0.25
         torch.testing.assert_close(slow[name] - start, rate * (plain[name] - start))
+
+
+def test_the_head_is_trained_first() -> None:
+    head, rest = methods.mcc(0.3, optimiser=SGD(lr=0.1), iterations=10).with_head_first(0.4).phases
+    assert [(head.name, head.iterations), (rest.name, rest.iterations)] == [("head", 4), ("mcc", 6)]
+    state = build(methods.mcc(0.3, optimiser=SGD(lr=0.1)))
+    weights = dict(state.roles["classifier"].named_parameters())
+
+    def changed(phase: Phase) -> set[str]:
+        """The stages whose weights a step changes."""
+        before = {name: p.detach().clone() for name, p in weights.items()}
+        step(phase, state, context(draws=recorded()))
+        return {name.split(".")[1] for name, p in weights.items() if not torch.equal(p, before[name])}
+
+    assert changed(head) == {"logits"}
+    assert changed(rest) == {"features", "hidden", "logits"}
+    assert methods.mcc().with_head_first(0.0) == methods.mcc()
+    with pytest.raises(InputError, match="head_first"):
+        methods.mcc().with_head_first(1.0)
 
 
 def test_gradients_are_clipped_by_their_joint_norm() -> None:

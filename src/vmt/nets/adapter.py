@@ -132,6 +132,8 @@ def taken_out(encoder: Encoder, name: str) -> nn.Module:
 
 def logits_stage(last: nn.Module, classes: int, normalise: bool, bottleneck: int) -> nn.Module:
     dense = [layer for layer in last.modules() if isinstance(layer, nn.Linear)]
+    if bottleneck < 0:
+        raise InputError(f"bottleneck must be a number of values, or 0 for none, but got {bottleneck}.")
     if bottleneck:
         if type(last) is not nn.Linear:
             raise InputError(
