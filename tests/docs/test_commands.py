@@ -136,6 +136,11 @@ SYN = "--count 100 --test-count 10 --workers 1"
 FROZEN = "--features mine.nets:features"
 RULES = (
     Rule(r"vmt train .*--features", f"{SHORT} {FROZEN}"),
+    Rule(
+        r"vmt train .*--net timm",
+        instead=has_these_flags,
+        why="its weights would be downloaded; tests/nets/test_pretrained.py trains another pretrained network",
+    ),
     Rule(r"vmt export runs/photos", FROZEN),
     Rule(r"vmt demo", "--iterations 2"),
     Rule(r"vmt search .*--clean", instead=has_these_flags, why="tests/runs/test_search.py cleans a search"),
@@ -179,9 +184,9 @@ RULES = (
     # tests/test_own_data_bench.py tests that results are kept and that its page matches them.
     Rule(r"python benchmarks/own_data\.py", "--tasks iris-offset --methods svc --seeds 1 --jobs 1 --out o.jsonl"),
     Rule(
-        r"python benchmarks/(pacs|styled_pictures)\.py .*--backbone",
+        r"python benchmarks/(pacs\.py .*--backbone|styled_pictures\.py|pacs_finetune\.py)",
         instead=has_its_flags,
-        why="it computes the features of thousands of pictures with a network that has to be installed",
+        why="it draws thousands of pictures or reads them with a network that has to be installed",
     ),
     Rule(
         r"python benchmarks/(deployed|photographs_flow|large_folder)\.py",
