@@ -98,6 +98,13 @@ def test_tables_that_cannot_be_used(tmp_path: Path, rows: list[list[object]], sa
     assert str(tmp_path / "a.csv") in str(caught.value)
 
 
+def test_numbers_with_a_decimal_comma_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("x;label\n1,5;a\n2,5;b\n")
+    with pytest.raises(InputError, match=r"'1,5' .* decimal point"):
+        read_own(path)
+
+
 def test_a_target_without_one_of_the_features(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="lacks the column width"):
         own_task(features(tmp_path), write_csv(tmp_path / "b.csv", [["height"], [1], [2]]), how=QUIET)

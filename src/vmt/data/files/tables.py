@@ -33,6 +33,7 @@ PATH_COLUMNS = re.compile(r"path|(file|image|img|picture)[\s_-]?(name|path|file|
 # What programs write for a value that is missing, in lower case.
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "<na>", "?"})
 PANDAS_INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas names an index without a name
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")  # as spreadsheets write numbers in many countries
 TRUTH = {"true": 1.0, "false": 0.0}
 ROWS_AT_ONCE = 4096  # rows of a Parquet file in one portion
 FIRST_ROWS = 20  # rows of a CSV file that show whether a column holds pictures
@@ -337,7 +338,9 @@ def _feature_table(
 def _refuse_cell(path: Path, row: int, cell: str, column: str, header: Sequence[str], label: str | None) -> NoReturn:
     what = f"{cell!r} instead of a number" if cell else "nothing"
     remedy = "remove the column, fill in a number, or name the column of the classes with --label"
-    if _is_missing(cell):
+    if DECIMAL_COMMA.fullmatch(cell):
+        remedy = "write numbers with a decimal point"
+    elif _is_missing(cell):
         remedy = "fill it in, remove the column, or let vmt fill in missing values with --impute mean or median"
     elif label is not None and label not in header:
         remedy = f"remove the column, fill in a number, or correct --label, because there is no column {label!r}"
