@@ -93,6 +93,25 @@ def test_samples_of_another_kind_are_refused(trained: Path, tmp_path: Path, caps
     assert "9" in capsys.readouterr().err
 
 
+def test_pictures_are_refused_for_a_model_of_vectors(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "other.npz", x=np.arange(20 * 64, dtype=np.uint8).reshape(20, 8, 8))
+    arguments = ["train", "--from", str(trained / "run"), "--target", str(tmp_path / "other.npz")]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 2
+    assert "vectors" in capsys.readouterr().err
+
+
+def test_vectors_are_refused_for_a_model_of_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures, labels = np.random.default_rng(0).integers(0, 255, (20, 8, 8), dtype=np.uint8), np.arange(20) % 2
+    model = vmt.adapt((pictures, labels), pictures, "source_only", iterations=1, progress=False, device="cpu")
+    model.save(tmp_path / "model.safetensors")
+    np.savez(tmp_path / "vectors.npz", x=np.random.default_rng(1).normal(size=(20, 3)))
+    arguments = ["train", "--from", str(tmp_path / "model.safetensors"), "--target", str(tmp_path / "vectors.npz")]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 2
+    assert "images" in capsys.readouterr().err
+
+
 def test_a_refined_network_of_the_users_is_evaluated_on_its_target(tmp_path: Path) -> None:
     source, target = write_blobs(tmp_path)
     own = ["--net", "tests.user_modules:still"]

@@ -178,6 +178,11 @@ def read_as_trained(
         memory=memory,
         **pictures,
     )
+    if own.domain.is_images != reads.images:
+        kinds = ("vectors", "images") if reads.images else ("images", "vectors")
+        raise InputError(
+            f"{own.domain.name} holds {kinds[0]}, but the model reads {kinds[1]}: give samples like those."
+        )
     x: Any = own.domain.x
     if preprocess.size is not None and x.dtype == torch.uint8 and file_suffix(Path(path)) not in (".npz", ".npy"):
         x = x.loaded() if isinstance(x, StoredSamples) and preprocess.values is not BYTES else x
