@@ -65,6 +65,29 @@ def test_the_folder_can_be_reported_and_used(chosen: Path, files: Path, tmp_path
     assert ran.returncode == 0, ran.stderr
 
 
+def test_a_folder_of_runs_stands_for_the_candidates_in_it(chosen: Path, files: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(chosen, runs / "auto")
+    shutil.copytree(chosen / "mcc", runs / "alone")
+    data = DataSpec(source=str(files / "source.npz"), target=str(files / "target.npz"))
+    (runs / "begun").mkdir()
+    write_record(runs / "begun", {**RunSpec(data, Recipe("auto", {"iterations": {"mcc": 40}})).to_dict()})
+    ran = command("report", runs, "-o", tmp_path / "report.html")
+    assert ran.returncode == 0, ran.stderr
+    ran = command("select", runs, "--json")
+    assert ran.returncode == 0, ran.stderr
+    ranked = {each["run"] for each in json.loads(ran.stdout)["ranking"]}
+    assert ranked == {str(runs / "alone"), *(str(runs / "auto" / name) for name in OF_VECTORS)}
+
+
+def test_a_choice_without_a_candidate_yet_cannot_be_reported(tmp_path: Path) -> None:
+    write_record(tmp_path, {**RunSpec(DataSpec(), Recipe("auto", {"iterations": {"mcc": 40}})).to_dict()})
+    ran = command("report", tmp_path, "-o", tmp_path / "report.html")
+    assert ran.returncode == 2
+    assert "Traceback" not in ran.stderr
+    assert str(tmp_path) in ran.stderr
+
+
 def test_the_report_has_the_doubt_about_the_answer(chosen: Path, tmp_path: Path) -> None:
     doubtful = tmp_path / "doubtful"
     shutil.copytree(chosen, doubtful)

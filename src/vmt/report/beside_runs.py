@@ -11,7 +11,7 @@ from vmt.report.intervals import wilson
 from vmt.report.signs import BAD, GOOD, UNKNOWN, percent
 from vmt.report.standing import Standing
 from vmt.runs.folder import MODEL
-from vmt.runs.record import candidates_inside, is_run, read_choice, read_summary
+from vmt.runs.record import candidates_inside, opened, read_choice, read_summary
 from vmt.validators.choice import REFERENCE
 from vmt.validators.registry import DEFAULT
 
@@ -36,13 +36,13 @@ def choice_in(folders: Sequence[Path]) -> dict[str, Any] | None:
 
 
 def with_candidates(folders: Sequence[Path]) -> list[Path]:
-    """The folders, with the runs that a choice is made among in place of the folder that they are in.
+    """The folders of runs in these folders, with the runs that a choice is made among in place of their folder.
 
     Such a folder has the record of a run itself, also before all of its candidates are trained.
     """
     found: list[Path] = []
-    for folder in folders:
-        inside = candidates_inside(folder) if read_choice(folder) is not None or is_run(folder) else []
+    for folder in (each for given in folders for each in opened(given)):
+        inside = candidates_inside(folder)
         if read_search(folder) is not None:  # the others have a row in the table of trials
             inside = [each for each in inside if (each / MODEL).is_file()]
         found += inside or [folder]

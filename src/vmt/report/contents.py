@@ -13,6 +13,7 @@ from vmt.data.files.stream import InputSpec
 from vmt.data.task import Task
 from vmt.errors import InputError, counted, few
 from vmt.figures import phase_changes
+from vmt.methods.settings import AUTO
 from vmt.nets.backbone import same_backbone
 from vmt.nets.factory import factory_name
 from vmt.progress import Progress
@@ -52,7 +53,10 @@ def gather(
 ) -> dict[str, Any]:
     """Read the runs, and predict their data with their models if both can be read. ``out`` is the page's own file."""
     choice, search = choice_in(folders), search_in(folders)
-    runs = bounds_outside([read_run_record(folder) for folder in find_runs(with_candidates(folders))])
+    found = [read_run_record(folder) for folder in find_runs(with_candidates(folders))]
+    runs = bounds_outside([run for run in found if run.spec.recipe.method != AUTO])
+    if not runs:
+        raise InputError(f"{found[0].folder} has no candidate yet: report it when one of them has begun.")
     check_nets(runs, options.nets)
     check_features_of(runs, options.features)
     groups: dict[str, list[int]] = {}  # for each data set, the indices of its runs in ``runs``

@@ -145,14 +145,20 @@ class RunRecord:
 def find_runs(folders: Sequence[Path]) -> list[Path]:
     """The run folders among these folders and, for a folder that holds no run itself, those directly inside it.
 
-    For the folder of a choice among runs, it is these runs.
+    The folder of a choice among runs stands for these runs.
     """
     found: dict[Path, Path] = {}
     for folder in folders:
-        inside = candidates_inside(folder) if is_run(folder) else sorted(filter(is_run, folder.glob("*")))
-        for run in inside or [folder]:
-            found.setdefault(run.resolve(), run)
+        for each in opened(folder):
+            for run in candidates_inside(each) or [each]:
+                found.setdefault(run.resolve(), run)
     return list(found.values())
+
+
+def opened(folder: Path) -> list[Path]:
+    """The folder itself if it holds a run; otherwise the run folders directly inside it, if there are any."""
+    inside = [] if is_run(folder) else sorted(filter(is_run, folder.glob("*")))
+    return inside or [folder]
 
 
 def candidates_inside(folder: Path) -> list[Path]:
