@@ -43,7 +43,7 @@ def temporary_files(folder: Path, pattern: str) -> list[Path]:
 
 
 def remove_abandoned(paths: Iterable[Path], unused_for: float = DAY) -> None:
-    """Remove temporary files and folders that have not changed for so many seconds: a killed process left them."""
+    """Remove temporary files and folders that have not changed for this many seconds: a killed process left them."""
     for path in paths:
         with suppress(OSError):  # another process may remove them, too, and what stays does no harm
             if time.time() - path.stat().st_mtime < unused_for:

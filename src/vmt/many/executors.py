@@ -14,7 +14,7 @@ from vmt.runs.ray_tasks import OnRay, Tell, connected
 from vmt.runs.workers import in_workers
 from vmt.train.loop import interruptible
 
-# A process that was lost may hold the lock of its run for a while. The next one waits so long, in seconds.
+# A process that was lost may hold the lock of its run for a while. The next one waits for at most this many seconds.
 WAIT_FOR_LOCK = 60.0
 
 

@@ -18,7 +18,7 @@ from vmt.kernels.forward_call import BatchStatistics, call
 from vmt.kernels.normalisation import After, NormaliseActivate, NormaliseImages, fusable, serves_images
 from vmt.losses import at_least_float32
 
-# Of the buffers of a network, these follow the batches. Others may be infinite, as the masks of attention layers are.
+# The buffers that follow the batches. Others may be infinite, such as the masks of attention layers.
 RUNNING_STATISTICS = ("running_mean", "running_var")
 
 

@@ -64,7 +64,7 @@ class Ranks:
         return torch.stack(every)
 
     def for_samples(self, count: int) -> "Ranks":
-        """The ranks that share the work on so many samples; with fewer samples than ranks each does all of it."""
+        """The ranks that share the work on this many samples; with fewer samples than ranks, each does all of it."""
         return self if count >= self.count else ALONE
 
     def share(self, count: int) -> slice:

@@ -146,7 +146,7 @@ def seen_by_the_network(task: Task) -> dict[str, str]:
 def source_only_predictions(
     runs: Sequence[RunRecord], predictions: Sequence[RunPredictions | str]
 ) -> list[RunPredictions | None]:
-    """For each run, what the source-only run predicts that it is compared with; None without one."""
+    """For each run, the predictions of the source-only run that it is compared with; None without one."""
     by_run = {id(run): found for run, found in zip(runs, predictions, strict=True)}
     bases = [None if run.kind == "lower" else baseline_of(run, runs) for run in runs]
     found = [None if base is None else by_run[id(base)] for base in bases]

@@ -1,4 +1,4 @@
-"""What follows a run from outside: trackers, notebooks, your own code."""
+"""Callbacks: code that follows a run from outside, such as a tracker, a notebook or your own."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -73,9 +73,9 @@ TRIALS, JOURNAL, TAKING = "trials", "study.journal", ".taking"
 # The median rule needs this many finished trials, and leaves the first part of a run in peace. An alarm counts later,
 # because a model that has learned little has one as well.
 MEDIAN_OF, LEFT_IN_PEACE, TIME_FOR_ALARM = 5, 1 / 3, 2 / 3
-# Where there are no file locks, a trial is taken over if nothing in its folder has changed for so many seconds.
+# Where there are no file locks, a trial is taken over if nothing in its folder has changed for this many seconds.
 ABANDONED = 600.0
-# A process that has nothing to do looks so often, in seconds, whether another has died.
+# Seconds after which a process that has nothing to do checks again whether another has died.
 PAUSE = 1.0
 INTERVALS = ("evaluate_every", "checkpoint_every")
 # What may differ between the processes of a search.

@@ -38,7 +38,7 @@ from vmt.train.checkpoint import CHECKPOINTS
 from vmt.validators.choice import Choice, choose
 
 CONCLUDING = ".concluding"
-# The explanation says this often why a trial is not credible.
+# The explanation has the reasons for at most this many trials that are not credible.
 SHOWN = 2
 
 

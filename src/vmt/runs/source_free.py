@@ -43,8 +43,10 @@ def starting_model(data: DataSpec, network: str | None, device: str) -> Model:
 def target_task(
     data: DataSpec, cache: bool, network: str | None, memory: str, device: str
 ) -> tuple[Task, tuple[str, ...]]:
-    """The target as the model reads it, in place of the source the target with the classes that the model predicts, and
-    notes on how the files were read."""
+    """A task without a source, and notes on how the files were read.
+
+    In place of the source, it has the samples of the target with the classes that the model predicts for them.
+    """
     model = starting_model(data, network, device)
     assert data.target is not None
     reads = InputSpec(model.preprocess, model.features, data.label)

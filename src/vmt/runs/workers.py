@@ -16,7 +16,7 @@ from vmt.errors import InputError, message_of_gpu_error
 from vmt.progress import Notify
 from vmt.train.loop import handled
 
-# How often each worker is replaced in a row without anything done: work that always fails must end.
+# A worker is replaced at most this often in a row while nothing gets done: work that always fails must end.
 MOST_FAILURES = 3
 
 

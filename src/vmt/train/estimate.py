@@ -13,7 +13,7 @@ from vmt.progress import Pace
 from vmt.step.plan import plan
 from vmt.train.config import Config
 
-# An estimate is announced after so many iterations, or after so many seconds if these iterations take longer.
+# An estimate is announced after this many iterations, or after this many seconds if these iterations take longer.
 ENOUGH_ITERATIONS, ENOUGH_SECONDS = 20, 2.0
 # The cost of a backward pass in forward passes: to the weights, and to the input alone.
 BACKWARD, TO_INPUT = 2, 1

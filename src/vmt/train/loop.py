@@ -79,7 +79,7 @@ class Outcome:
     given_up: bool = False
     """Whether the run was stopped because it collapsed or was pruned, so that there is no point in resuming it."""
     pruned: str | None = None
-    """Why what follows the run has stopped it (:class:`GiveUp`)."""
+    """Why a callback has stopped the run (:class:`GiveUp`)."""
 
     @property
     def notes(self) -> LoopState:
@@ -89,7 +89,7 @@ class Outcome:
 
 
 class GiveUp(Exception):
-    """Raised by what follows a run, to stop it where it is: there is no point in continuing or resuming it."""
+    """Raised by a callback to stop a run where it is, because there is no point in continuing or resuming it."""
 
 
 def one_at_a_time(run: Callable[P, R]) -> Callable[P, R]:
