@@ -180,7 +180,7 @@ def open_closed_streams() -> None:
 
 @contextmanager
 def clean_streams() -> Iterator[None]:
-    """Escape control characters in everything that is printed: names come from files, which may be of others."""
+    """Escape control characters in everything that is printed: names come from files, which may be somebody else's."""
     before = sys.stdout, sys.stderr
     streams: list[Any] = [CleanStream(stream) for stream in before]
     sys.stdout, sys.stderr = streams

@@ -200,7 +200,7 @@ def name_functions(arguments: argparse.Namespace) -> None:
 def trackers(uri: str | None, out: Path) -> tuple[Callback, ...]:
     """What follows the run: MLflow, if its address is given.
 
-    The address that a folder has recorded is not enough, because the folder may be of others.
+    The address that a folder has recorded is not enough, because the folder may be somebody else's.
     """
     from vmt.runs.folder import TRACKED
 

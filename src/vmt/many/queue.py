@@ -47,7 +47,7 @@ class Queue(ABC, Generic[J]):
 
     @abstractmethod
     def is_done(self, job: J) -> bool:
-        """Whether the job has been done, by whatever process."""
+        """Whether any process has done the job."""
 
     @abstractmethod
     def do(

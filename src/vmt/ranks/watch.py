@@ -106,7 +106,7 @@ class Watch:
                     self.end(key.data, message)
 
     def end(self, rank: int, message: dict[str, Any] | None) -> None:
-        """End this process because of another rank, unless it has come to an end itself."""
+        """End this process because of another rank, unless it is ending by itself."""
         first = self.launch.rank == 0
         if message is None or "lost" in message:
             lost = rank if message is None else int(message["lost"])

@@ -80,7 +80,7 @@ def measured(model: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
 def row(first: str, heading: str, cells: Sequence[str], data: Mapping[str, Any], attributes: str) -> str:
     """A row of the table, whose cells name their columns for narrow screens, where rows become cards.
 
-    The roles keep the table a table for screen readers, whatever the style sheet makes of it.
+    With the roles, it stays a table for screen readers, however the style sheet shows it.
     """
     named = zip(headings(data)[2:], cells, strict=True)
     return (

@@ -70,7 +70,7 @@ from vmt.validators.refinement import comparable_scores
 from vmt.validators.registry import DEFAULT, check_name
 
 TRIALS, JOURNAL, TAKING = "trials", "study.journal", ".taking"
-# The median rule needs this many finished trials, and leaves the first part of a run in peace. An alarm counts later,
+# The median rule needs this many finished trials, and does not judge the first part of a run. An alarm counts later,
 # because a model that has learned little has one as well.
 MEDIAN_OF, LEFT_IN_PEACE, TIME_FOR_ALARM = 5, 1 / 3, 2 / 3
 # Where there are no file locks, a trial is taken over if nothing in its folder has changed for this many seconds.

@@ -30,9 +30,9 @@ def in_workers(
 ) -> tuple[list[Any], list[str]]:
     """Call ``work(*arguments, budget, notify)`` in ``count`` processes, until nothing is ``missing``.
 
-    The work must be shared by means of the disk. A worker that dies is replaced, with what is left of the ``budget`` in
-    seconds. Returns what the workers returned, and how those ended that were not replaced. ``work`` and ``notify`` must
-    be functions that a new process can import.
+    The processes share the work through the disk. A worker that dies is replaced, with what is left of the ``budget``
+    in seconds. Returns what the workers returned, and how those ended that were not replaced. ``work`` and ``notify``
+    must be functions that a new process can import.
     """
     left = missing()
     deadline = None if budget is None else time.monotonic() + budget

@@ -65,7 +65,7 @@ def expand_inputs(inputs: Sequence[str], spec: InputSpec) -> list[Path | str]:
         elif path.is_dir():
             files = scan_folder(path, ARRAY_SUFFIXES | (PICTURE_SUFFIXES if spec.images else TABLE_SUFFIXES)).files
             if not files:
-                kinds = "pictures" if spec.images else ".csv, .csv.gz, .parquet"
+                kinds = "pictures" if spec.images else ".csv, .tsv, .csv.gz, .tsv.gz, .parquet"
                 raise InputError(
                     f"{shown(path)} holds no {kinds}, .npy or .npz files: give another folder, or the files themselves."
                 )
