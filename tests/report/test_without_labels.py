@@ -67,6 +67,7 @@ def test_the_headline_names_the_run_to_use_or_none(
     heading = re.findall(r"<h1.*?</h1>", page, re.DOTALL)[0]
     if use is not None:
         assert data["runs"][data["chosen"]]["name"] == use
+        assert data["use"] == data["runs"][data["chosen"]]["folder"]
         assert data["first"] == data["chosen"], "the run to use is opened first"
         assert f" {use}" in heading
     assert data["next"], "there is always something to do next"
@@ -318,6 +319,7 @@ def test_an_answer_that_no_run_is_comes_first(
     data = report(tmp_path / "r.html", folder)[1]
     assert data["answer"] == "average"
     assert data["chosen"] is None
+    assert data["use"] == str(folder)
     assert str(folder) in data["verdict"]["headline"]
     assert data["verdict"]["tone"] == tone
     assert [row["score"]["value"] for row in data["references"]] == [0.5]

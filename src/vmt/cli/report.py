@@ -98,8 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(note)
     print(f"{arguments.out} ({size / 1e6:.1f} MB): open it in a browser.")
     if arguments.json:
-        chosen = data["chosen"] if data["chosen"] is None else data["runs"][data["chosen"]]["folder"]
-        summary = {"out": str(arguments.out), "bytes": size, "headline": verdict["headline"], "use": chosen}
+        summary = {"out": str(arguments.out), "bytes": size, "headline": verdict["headline"], "use": data["use"]}
         print(json.dumps(summary | {"next": [step["command"] for step in data["next"]]}))
     return 0
 

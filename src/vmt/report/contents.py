@@ -184,6 +184,7 @@ def page_data(
         }
         shown.append({**entry_of(standing, standings), **about, **detail})
     answer = answer_beside(asked.choice, standings, asked.folders)
+    use = answer.folder if answer is not None else chosen.run.folder if chosen is not None else None
     steps = next_steps(
         standings, chosen, asked.folders, asked.out, asked.options, None if answer is None else answer.folder
     )
@@ -213,6 +214,7 @@ def page_data(
         "references": beside,
         "chosen": None if chosen is None or answer is not None else standings.index(chosen),
         "answer": None if answer is None else answer.name,
+        "use": None if use is None else str(use),
         "first": standings.index(chosen or best_first(standings)[0]),
     }
 
