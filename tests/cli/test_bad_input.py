@@ -116,6 +116,18 @@ def unknown_method(folder: Path) -> tuple[list[object], list[str]]:
     return ["train", "digits", "--method", "vnt"], ["'vnt'", "vmt"]
 
 
+def unknown_method_before_the_data_are_read(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "--source", folder / "none", "--target", folder / "none", "--method", "vnt"], ["'vnt'", "auto"]
+
+
+def number_that_is_not_one(folder: Path) -> tuple[list[object], list[str]]:
+    return ["train", "digits", "--iterations", "many"], ["--iterations", "'many'", "whole number"]
+
+
+def folder_that_does_not_exist(folder: Path) -> tuple[list[object], list[str]]:
+    return ["select", folder / "none"], [str(folder / "none"), "does not exist"]
+
+
 def unknown_task(folder: Path) -> tuple[list[object], list[str]]:
     return ["train", "digit"], ["'digit'", "digits"]
 
@@ -198,6 +210,9 @@ CASES: list[Case] = [
     mismatched_range,
     source_without_labels,
     unknown_method,
+    unknown_method_before_the_data_are_read,
+    number_that_is_not_one,
+    folder_that_does_not_exist,
     unknown_task,
     unknown_network,
     unknown_flag,

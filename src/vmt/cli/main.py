@@ -52,6 +52,7 @@ COMMANDS = {
 }
 MODULES = {"methods": "lists", "tasks": "lists"}
 INTERRUPTED = 130
+NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -72,6 +73,15 @@ class Parser(argparse.ArgumentParser):
             option = wrong.split("=")[0].replace("_", "-")
             self.error(f"there is no option {wrong}{perhaps(option, self._option_string_actions)}")
         return known, unknown
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            if action.type not in NUMBERS:
+                raise
+            what = f"{arg_string!r} is not {NUMBERS[action.type]}"
+            raise argparse.ArgumentError(action, what) from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

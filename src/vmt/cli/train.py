@@ -264,10 +264,13 @@ def method_for(arguments: argparse.Namespace, data: DataSpec) -> str:
 
 def by_flags(arguments: argparse.Namespace, data: DataSpec) -> tuple[RunSpec, Task]:
     """The run that the flags describe, and its samples."""
+    from vmt.methods.systems import named
     from vmt.runs.describe import choices
     from vmt.runs.folder import RunSpec
     from vmt.runs.recipes import Recipe, recipe_for
 
+    if arguments.method not in (None, AUTO):
+        named(arguments.method)  # before the data are read, which may take minutes
     expected = format_by_flags(arguments)
     data = data.expecting(expected)
     cache, memory, device = not arguments.no_cache, arguments.memory or "auto", arguments.device or "auto"

@@ -33,6 +33,7 @@ from vmt.methods.nouns import (
     fitted,
     warmed_up,
 )
+from vmt.methods.settings import AUTO
 from vmt.methods.settings import METHODS as NAMES
 from vmt.methods.terms import L_c, L_d, L_disc, L_m, L_mcc, L_v, L_y, domain_accuracy, health, term_name
 
@@ -530,8 +531,9 @@ def named(name: str) -> Callable[..., Method]:
     """The function of a method, by the method's name."""
     if name not in METHODS:
         plain = name.lower().replace("-", "_").replace("+", "_")
-        hint = perhaps(plain, METHODS)
+        hint = perhaps(plain, [*METHODS, AUTO])
         if "dirt" in plain:
             hint = " (DIRT-T follows one of them: use --dirt-t, dirt_t=True or vmt.methods.dirt_t)"
-        raise InputError(f"there is no method {name!r}{hint}: choose one of {', '.join(METHODS)}.")
+        known = f"{', '.join(METHODS)}, or {AUTO} for your own data"
+        raise InputError(f"there is no method {name!r}{hint}: choose one of {known}.")
     return METHODS[name]

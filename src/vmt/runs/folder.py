@@ -108,7 +108,8 @@ def read_record(folder: Path) -> tuple[RunSpec, dict[str, Any]]:
             check_types(identity, {"data": str | None})
             return _spec_of_identity(identity), {"identity": identity, "fingerprint": identity.get("data")}
     if not path.is_file():
-        raise InputError(f"{folder} is not the folder of a run (it has no {RUN}): give the folder that --out named.")
+        why = f"it has no {RUN}" if folder.exists() else "it does not exist"
+        raise InputError(f"{folder} is not the folder of a run ({why}): give the folder that --out named.")
     with parsing(path, *RECORD):
         record = dict(json.loads(path.read_bytes()))
         check_types(record, RECORD_TYPES)
