@@ -8,6 +8,7 @@ import copy
 import json
 import pickle
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -197,7 +198,7 @@ class AdaptQueue(Queue[AdaptJob]):
     def __init__(self, jobs: list[AdaptJob], storage: Storage) -> None:
         super().__init__(jobs, storage)
         self.ended: set[str] = set()
-        if twice := sorted({job.run for job in jobs if [each.run for each in jobs].count(job.run) > 1}):
+        if twice := [run for run, count in Counter(job.run for job in jobs).items() if count > 1]:
             raise InputError(f"two runs of the list have out={twice[0]!r}: give each its own.")
 
     @property
