@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_fields, add_json, add_place, given, names_of, shown_first
-from vmt.cli.select import Column, fitted, number, say, terminal_width
+from vmt.cli.text_tables import Column, fitted, number, say, terminal_width
 from vmt.cli.train import DEFAULTS, add_data, add_settings, by_flags, format_by_flags, name_functions
 from vmt.data.tasks import NAMES_OF_TASKS
 from vmt.errors import InputError, size_of

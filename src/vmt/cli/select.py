@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from vmt.cli.text_tables import Column, across, fitted, number, say, shortened, terminal_width
 from vmt.errors import InputError, few
 from vmt.validators.registry import DEFAULT, VALIDATORS, check_name
 
@@ -26,7 +25,6 @@ EXAMPLES = """examples:
 
 Validators (higher is better for all; docs/choosing.md explains them):
 """ + "\n".join(f"  {name:<16} {validator.text}" for name, validator in VALIDATORS.items())
-GAP = "  "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,11 +90,6 @@ def say_how_they_agree(agree: dict[str, Any], width: int) -> None:
         print("\n" + matrix(agree, width))
     else:
         say(f"{agree['over']} are too few to measure how well the validators agree.", width)
-
-
-def say(sentence: str, width: int) -> None:
-    if sentence:
-        print(filled(sentence, width))
 
 
 def read_all(folders: Iterable[Path]) -> tuple[list[History], list[str]]:
@@ -201,60 +194,3 @@ def matrix(agree: dict[str, Any], width: int) -> str:
         rows["target accuracy*"] = agree["accuracy"]
     columns = [Column(name, [number(row[name], 2) for row in rows.values()]) for name in found]
     return fitted(Column("", list(rows), words=True), columns, width)
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-# Tables of text that fit the terminal: columns that do not fit beside the others go below them.
-
-
-@dataclass(frozen=True)
-class Column:
-    """A heading with the cells below it. Numbers are aligned to the right, words to the left."""
-
-    head: str
-    cells: Sequence[str]
-    words: bool = False
-
-    @property
-    def width(self) -> int:
-        return max(map(len, (self.head, *self.cells)))
-
-    def lines(self) -> list[str]:
-        place = str.ljust if self.words else str.rjust
-        return [place(cell, self.width) for cell in (self.head, *self.cells)]
-
-
-def terminal_width() -> int:
-    """The width of the terminal; 80 in a file or a pipe."""
-    return get_terminal_size((80, 24)).columns
-
-
-def fitted(key: Column, columns: Sequence[Column], width: int) -> str:
-    """Columns side by side, in as many tables as the width requires. Each table begins with the key."""
-    tables: list[list[Column]] = [[key]]
-    for column in columns:
-        if len(tables[-1]) > 1 and across([*tables[-1], column]) > width:
-            tables.append([key])
-        tables[-1].append(column)
-    return "\n\n".join(side_by_side(table) for table in tables)
-
-
-def across(columns: Sequence[Column]) -> int:
-    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
-
-
-def side_by_side(columns: Sequence[Column]) -> str:
-    return "\n".join(GAP.join(cells).rstrip() for cells in zip(*(column.lines() for column in columns), strict=True))
-
-
-def shortened(text: str, room: int) -> str:
-    """The end of a path, which identifies it best."""
-    return text if len(text) <= room else "…" + text[len(text) - max(room - 1, 1) :]
-
-
-def filled(sentence: str, width: int) -> str:
-    """Prose in lines of at most this width, with paths and flags kept whole."""
-    return textwrap.fill(sentence, width, break_long_words=False, break_on_hyphens=False)
