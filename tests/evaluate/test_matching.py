@@ -56,6 +56,15 @@ def test_the_shares_of_a_target_with_few_classes_are_found_under_a_shift(seed: i
     assert np.abs(np.array(shares.source) - true).sum() / 2 > 0.5
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_model_that_knows_the_classes_by_heart_is_not_asked(seed: int) -> None:
+    """More features than samples: a logistic regression fits any labels, here those of noise."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 256, (120, 3, 16, 16), generator=random, dtype=torch.uint8)
+    task = make_task(Domain(x[:60], torch.arange(60) % 3, "source"), Domain(x[60:], None, "target"))
+    assert estimated_shares(task) is None
+
+
 def test_a_model_that_cannot_tell_the_classes_is_not_asked() -> None:
     """Concentric rings: a logistic regression knows nothing about them."""
     random = np.random.default_rng(0)

@@ -33,6 +33,8 @@ CAUTION = 0.1
 SMALLEST_SHARE = 1e-3
 LEAST_ACCURACY = 0.5
 """A model that recognises less than this part of what guessing leaves, on the source itself, is not asked."""
+LEAST_ON_OTHERS, FOLDS = 0.25, 3
+"""The same for samples of the source that a model was not fitted to, by cross-validation with this many folds."""
 FEWEST = 3
 """The source keeps this many samples of a class, even if the target seems to have none."""
 
@@ -47,7 +49,8 @@ def estimated_shares(task: Task) -> ClassShares | None:
     assert source.y is not None
     xs, xt = (sample_rows(part.x, task.preprocess).numpy() for part in (source, target))
     y = source.y.cpu().numpy()
-    if len(np.unique(y)) < 2:
+    guessing = float(prior.max())
+    if _accuracy_on_others(_standardised(xs), y) - guessing < LEAST_ON_OTHERS * (1 - guessing):
         return None
     shares, accuracy = prior, 0.0
     for _ in range(ROUNDS):
@@ -57,7 +60,6 @@ def estimated_shares(task: Task) -> ClassShares | None:
         p = np.full((len(xt), len(prior)), 1e-6)
         p[:, model.classes_] += model.predict_proba(_standardised(xt))
         shares = _maximised(p, np.maximum(shares, SMALLEST_SHARE), prior)
-    guessing = float(prior.max())
     if accuracy - guessing < LEAST_ACCURACY * (1 - guessing):
         return None
     chance = np.sqrt(2 / math.pi * prior * (1 - prior) * (1 / len(xs) + 1 / len(xt))).sum() / 2
@@ -93,6 +95,22 @@ def drawn_in_equal_shares(source: Domain) -> Domain:
     most = min(int(counts.max()), math.ceil(2 * len(source) / int(present.sum())))
     shares = present * (most / len(source))
     return drawn_in_shares(source, tuple(shares.double().tolist()))
+
+
+def _accuracy_on_others(x: Array, y: NDArray[np.int64]) -> float:
+    """The accuracy of a logistic regression on samples that it was not fitted to, by cross-validation.
+
+    On its own samples, a model with more features than samples is right even about noise.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    fold = np.random.default_rng(0).permutation(len(y)) % FOLDS
+    right = 0
+    for held in (fold == k for k in range(FOLDS)):
+        if len(np.unique(y[~held])) > 1:
+            model = LogisticRegression(max_iter=200).fit(x[~held], y[~held])
+            right += int((model.predict(x[held]) == y[held]).sum())
+    return right / len(y)
 
 
 def _standardised(x: Array, weights: Array | None = None) -> Array:
