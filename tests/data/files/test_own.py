@@ -8,7 +8,9 @@ import pytest
 from tests.own_data import write_csv
 from tests.own_pictures import CLASSES, class_folders, picture, save, unlabelled_folder
 from vmt.data import read_own
-from vmt.data.files.own import EVALUATION_ONLY, ReadOptions, own_task
+from vmt.data.files.own import EVALUATION_ONLY, ReadOptions, own_task, read_labelled
+from vmt.data.files.stream import InputSpec
+from vmt.data.preprocess import Preprocess
 from vmt.errors import InputError
 
 QUIET = ReadOptions(progress=False)
@@ -31,6 +33,14 @@ def test_subfolders_of_the_target_that_are_not_classes(tmp_path: Path) -> None:
     assert read_own(target, classes=CLASSES).domain.y is None
     assert read_own(source, classes=CLASSES).domain.y is not None
     assert read_own(class_folders(tmp_path / "c", 2, ["all of them"])).classes == ("all of them",)
+
+
+def test_the_error_about_a_test_set_with_other_subfolders_names_the_classes(tmp_path: Path) -> None:
+    reads = InputSpec(Preprocess(3, (12, 12), (1 / 127.5,), (-1.0,)))
+    other = class_folders(tmp_path / "b", 4, ["2024", "2025"])
+    with pytest.raises(InputError, match=r"subfolder .*golden retriever") as caught:
+        read_labelled(other, CLASSES, reads, None)
+    assert str(other) in str(caught.value)
 
 
 @pytest.mark.parametrize("labelled", ["target", "target_test"])

@@ -139,7 +139,9 @@ def read_labelled(
     """
     own = read_as_trained(path, classes, reads, extractor, memory, needs_labels=True)
     if own.labels is None:
-        raise InputError(f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), reads.label)}.")
+        raise InputError(
+            f"{path} has no labels to measure accuracy with: {labelling_remedy(str(path), reads.label, classes)}."
+        )
     labels = torch.from_numpy(own.labels)
     known = (labels >= 0).nonzero().flatten()
     return replace(own.domain.subset(known), y=labels[known]), own.notes
@@ -227,7 +229,7 @@ def own_task(
     if third and test is None:
         raise InputError(
             f"{test_samples.name} has no labels to measure the accuracy with: "
-            f"{labelling_remedy(test_samples.name, how.label)}."
+            f"{labelling_remedy(test_samples.name, how.label, names or ())}."
         )
     if test is not None:
         notes += _numbered_labels_note(test_samples, names)
@@ -250,8 +252,8 @@ def own_task(
     return replace(task, backbone=how.extractor), notes
 
 
-def labelling_remedy(name: str, label: str | None) -> str:
-    """How to add labels to a file or folder that has none."""
+def labelling_remedy(name: str, label: str | None, classes: Sequence[str] = ()) -> str:
+    """How to add labels to a file or folder that has none of these classes."""
     suffix = file_suffix(Path(name))
     if suffix == ".npz":
         return "save them as y beside x"
@@ -259,7 +261,8 @@ def labelling_remedy(name: str, label: str | None) -> str:
         return "save samples and labels as x and y of an .npz file"
     if suffix in TABLE_SUFFIXES:
         return f"fill in the column {label or LABEL!r}, or name another column of classes with --label"
-    return "put the pictures of each class into a subfolder with its name"
+    named = f" ({few(list(classes), 10)})" if classes else ""
+    return f"put the pictures of each class into a subfolder with its name{named}"
 
 
 @dataclass(frozen=True, eq=False)
