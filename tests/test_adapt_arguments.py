@@ -40,6 +40,8 @@ def moved() -> tuple[Array, NDArray[np.int64], Array]:
         ({"net": nn.Linear(3, 2)}, "net is a Linear"),
         ({"resume": True}, "out="),
         ({"batchsize": 8}, "'batchsize' .*batch_size"),
+        ({"callbacks": vmt.Callback()}, "callbacks is .*Callback"),
+        ({"callbacks": ["mlruns"]}, "callbacks is .*'mlruns'"),
     ],
 )
 def test_invalid_arguments(
@@ -48,6 +50,12 @@ def test_invalid_arguments(
     xs, y, xt = moved
     with pytest.raises(InputError, match=output):
         vmt.adapt((xs, y), xt, **arguments, **SHORT)  # type: ignore[arg-type]
+
+
+def test_a_target_that_is_none(moved: tuple[Array, NDArray[np.int64], Array]) -> None:
+    xs, y, _ = moved
+    with pytest.raises(InputError, match="x of the target is None"):
+        vmt.adapt((xs, y), None, **SHORT)  # type: ignore[arg-type]
 
 
 def plain_network() -> nn.Module:

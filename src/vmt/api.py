@@ -164,6 +164,7 @@ def adapt(
             of_one = of_one if before is None else before.method != AUTO
         method = unnamed_method(of_one)
     check_arguments(method, out, resume, asked, dirt_t)
+    check_callbacks(callbacks)
     # The bars of several ranks would mix.
     shows = is_first() and (progress.visible if isinstance(progress, Progress) else progress)
     check_arguments_of_auto(method, minutes, dirt_t, match_shares, target_labels, asked)
@@ -480,6 +481,15 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
         )
     config = {name: value for name, value in settings.items() if name in fields}
     return config, {name: value for name, value in settings.items() if name not in fields}
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Refuse anything but a list of callbacks, which would fail when the run starts."""
+    for each in callbacks if isinstance(callbacks, Sequence) else [None]:
+        if not isinstance(each, Callback):
+            raise InputError(
+                f"callbacks is {callbacks!r}: pass a list of objects of classes that derive from vmt.Callback."
+            )
 
 
 def check_arguments(method: Any, out: Any, resume: bool, asked: Mapping[str, Any], dirt_t: bool) -> None:

@@ -217,6 +217,8 @@ def _item_tensor(x: Any, name: str) -> Tensor:
 def _tensor(values: Any, what: str, remedy: str = "pass integers or floating-point numbers") -> Tensor:
     if isinstance(values, Tensor):
         return (values if values.layout == torch.strided else values.to_dense()).detach()
+    if values is None:
+        raise InputError(f"{what} is None: pass an array, a tensor or a data frame.")
     _refuse_containers(values, what)
     try:
         array = np.asarray(values)
