@@ -24,11 +24,12 @@ from vmt.methods.nouns import Method
 from vmt.methods.settings import AUTO, unnamed_method
 from vmt.model import Model
 from vmt.nets.backbone import Backbone, expected_format, make_backbone
+from vmt.nets.factory import OWN_MODULE
 from vmt.progress import Progress
 from vmt.ranks.launch import check_alone, is_first, launched
 from vmt.runs.auto import Portfolio, carry_out_auto, check_arguments_of_auto
 from vmt.runs.callbacks import Callback
-from vmt.runs.folder import check_started_from_python, recorded_recipe
+from vmt.runs.folder import check_same_choice, check_started_from_python, recorded_recipe
 from vmt.runs.recipes import every_setting
 from vmt.runs.run import LOWER_BOUND, Run, carry_out, make_run
 from vmt.runs.search import check_method, require_optuna
@@ -185,6 +186,9 @@ def adapt(
         portfolio = Portfolio(
             task, data, Config(seed=seed, device=device, **config), net, net_options, minutes, iterations
         )
+        if folder is not None and resume:
+            named = AUTO if net is None else net if isinstance(net, str) else OWN_MODULE
+            check_same_choice(folder, portfolio.config, named, iterations)
         chosen = carry_out_auto(portfolio, folder, resume, shows)
         for sentence in chosen.summary["warnings"]:
             warnings.warn(sentence, stacklevel=2)

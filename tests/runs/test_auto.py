@@ -116,6 +116,18 @@ def test_an_interrupted_choice_is_resumed_to_the_same_model(chosen: Path, files:
     assert choices[0] == choices[1]
 
 
+@pytest.mark.parametrize("other", [{"seed": 5}, {"iterations": 4}, {"batch_size": 8}, {"net": "mlp"}])
+def test_a_choice_is_not_resumed_with_other_settings(tmp_path: Path, other: dict[str, Any]) -> None:
+    y = np.arange(40) % 2
+    x = np.random.default_rng(0).normal(size=(40, 3)) + 3 * y[:, None]
+    given: dict[str, Any] = {"iterations": 3, "progress": False, "device": "cpu", "out": tmp_path / "run"}
+    first = vmt.adapt((x, y), x + 0.5, "auto", **given)
+    again = vmt.adapt((x, y), x + 0.5, "auto", resume=True, **given)
+    np.testing.assert_array_equal(first.predict_proba(x), again.predict_proba(x))
+    with pytest.raises(vmt.InputError, match=next(iter(other))):
+        vmt.adapt((x, y), x + 0.5, "auto", resume=True, **{**given, **other})
+
+
 def test_source_only_warns_of_the_data_and_no_candidate_that_has_aligned_the_domains(
     chosen: Path, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ from vmt.disk import DAY, explain_write_errors, remove_abandoned, temporary_file
 from vmt.errors import InputError, as_flag, check_types, from_json, parsing, shown
 from vmt.methods.nodes import View
 from vmt.methods.nouns import Method
+from vmt.methods.settings import AUTO
 from vmt.nets.factory import OWN_MODULE, NetSpec
 from vmt.runs.recipes import OWN_VALUES, Recipe
 from vmt.runs.spec import DataSpec
@@ -261,6 +262,28 @@ def check_same_identity(folder: Path, identity: Mapping[str, Any]) -> None:
             f"the run in {folder} was started with {name} {was}, not {now}: resume it with the same settings and the "
             "version of vmt that started it, or choose another folder."
         )
+
+
+def check_same_choice(folder: Path, config: Config, net: str, iterations: int | None) -> None:
+    """Refuse to resume a choice of the method auto as if it were another: candidates that are finished would stay.
+
+    A choice with a budget has chosen the lengths itself, so ``iterations`` is compared only if there was none.
+    """
+    if (before := recorded_recipe(folder)) is None or before.method != AUTO:
+        return
+    names = ("seed", "batch_size", "precision")
+    compared = {name: (getattr(before.config, name), getattr(config, name)) for name in names} | {
+        "net": (before.net, net)
+    }
+    lengths = before.settings["iterations"].values()
+    if iterations is not None and before.settings.get("minutes") is None:
+        compared["iterations"] = next((each for each in lengths if each != iterations), iterations), iterations
+    for name, (was, now) in compared.items():
+        if was != now:
+            raise InputError(
+                f"the run in {folder} was started with {name} {was}, not {now}: resume it with the same settings, or "
+                "choose another folder."
+            )
 
 
 def check_started_from_python(folder: Path) -> None:
