@@ -193,6 +193,18 @@ def test_a_function_that_says_what_its_weights_expect() -> None:
     assert json.loads(Path("run/run.json").read_text())["recipe"]["settings"]["optimiser"] == "sgd"
 
 
+def test_a_fine_tuned_model_is_refined_whole(tmp_path: Path) -> None:
+    """Nothing of it is new, so no phase trains the head alone."""
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (40, 16, 16, 3), np.uint8), np.arange(40) % CLASSES
+    short: dict[str, Any] = {"batch_size": 8, "validate_samples": 0, "device": "cpu", "progress": False}
+    vmt.adapt((x, y), x, "mcc", net="backbones:ready", iterations=3, out="run", **short)
+    np.savez("b.npz", x=x)
+    run = ["train", "--from", "run", "--target", "b.npz", "--net", "backbones:ready", "--iterations", "3"]
+    assert main([*run, "--batch-size", "8", "--validate-samples", "0", "--device", "cpu", "--out", "refined"]) == 0
+    assert list(json.loads(Path("refined/summary.json").read_text())["phases"]) == ["dirt_t"]
+
+
 def test_the_candidates_of_auto_read_pictures_as_their_weights_expect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vmt.runs.auto.OF_PICTURES", {"source_only": 1.0})
     class_folders(Path("source"), each=6)

@@ -100,7 +100,7 @@ def refining_recipe(
     spec = starting_model(data, network, "cpu").spec
     recipe = replace(
         recipe,
-        settings={**recipe.settings, "interval": interval_for(length)},
+        settings={**recipe.settings, "interval": interval_for(length), "head_first": 0.0},  # no part of it is new
         net=spec.name,
         net_options=dict(spec.options),
         config=Config(evaluate_every=evaluations_for(length), checkpoint_every=evaluations_for(length)),
