@@ -5,7 +5,7 @@
 The number of a run determines its random method, weights, learning rate and seed. The run trains the thin network from
 fonts to handwriting or the other way round. Its line in results/validators.jsonl holds every evaluation: the validators
 and the true accuracy on the target, which no validator uses. Runs that have a line are not run again. Then the tables
-and the figure of docs/choosing.md are made from that file; --tables does only that.
+and the figure of docs/validators-study.md are made from that file; --tables does only that.
 
 The 497 handwritten digits that the demo reports on are not used.
 """
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=288, help="total number of runs (default: 288)")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each (default: 1)")
     parser.add_argument("--tables", action="store_true", help="only make the tables and the figure")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of choosing.md (default: docs)")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of validators-study.md (default: docs)")
     arguments = parser.parse_args()
     if not arguments.tables:
         fill(arguments.out, arguments.runs, arguments.workers)

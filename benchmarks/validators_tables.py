@@ -1,4 +1,4 @@
-"""Tables and figure of docs/choosing.md, from the records of benchmarks/validators.py."""
+"""Tables and figure of docs/validators-study.md, from the records of benchmarks/validators.py."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,13 +23,13 @@ WRONG = 0.6  # with a lower accuracy on held-out source samples, a run has lost 
 
 
 def write_tables(records: Sequence[dict[str, Any]], docs: Path) -> None:
-    """Write the tables between their marks in choosing.md, and the figure beside it."""
-    path = docs / "choosing.md"
+    """Write the tables between their marks in validators-study.md, and the figure beside it."""
+    path = docs / "validators-study.md"
     text = path.read_text() if path.exists() else f"{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     write_atomically(path, f"{before}{BEGIN}\n\n{study(records)}\n\n{END}{after}".encode())
-    draw([complete(record) for record in records if record["looks"]], docs / "choosing.svg")
+    draw([complete(record) for record in records if record["looks"]], docs / "validators-study.svg")
 
 
 def study(records: Sequence[dict[str, Any]]) -> str:

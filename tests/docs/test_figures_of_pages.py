@@ -494,7 +494,7 @@ def test_the_embedded_digits_with_the_defaults_are_as_the_page_says() -> None:
 
 def test_the_candidates_that_are_always_taken_lose_what_the_page_says() -> None:
     trials = {(r["task"], r["seed"], r["iterations"]): r["candidates"] for r in records("validators_choice.jsonl")}
-    page = (ROOT / "docs" / "choosing.md").read_text()
+    page = (ROOT / "docs" / "validators-study.md").read_text()
     about = re.findall(r"^Tasks for [^:]+: (\d+) trials on (\d+) tasks.*?\n\n((?:\|.*\n)+)", page, re.MULTILINE)
     shown = {(int(count), int(tasks)): table for count, tasks, table in about}
     groups: dict[tuple[int, int], list[dict[str, Any]]] = {}

@@ -20,16 +20,16 @@ RECORDS = ROOT / "results" / "validators.jsonl"
 
 
 def test_the_tables_in_the_documentation_match_the_records() -> None:
-    written = (ROOT / "docs" / "choosing.md").read_text().split(tables.BEGIN)[1].split(tables.END)[0]
+    written = (ROOT / "docs" / "validators-study.md").read_text().split(tables.BEGIN)[1].split(tables.END)[0]
     records = sorted(study.read(RECORDS), key=lambda record: record["number"])
     assert len(records) >= 20
     assert written.strip() == tables.study(records), "run python benchmarks/validators.py --tables"
 
 
 def test_the_tables_of_the_choice_match_their_records() -> None:
-    written = (ROOT / "docs" / "choosing.md").read_text().split(choice.BEGIN)[1].split(choice.END)[0]
+    written = (ROOT / "docs" / "validators-study.md").read_text().split(choice.BEGIN)[1].split(choice.END)[0]
     expected = choice.study(choice.latest(choice.RESULTS))
-    assert written.strip() == expected, "run python benchmarks/validators_choice.py --tables --docs docs/choosing.md"
+    assert written.strip() == expected, "run python benchmarks/validators_choice.py --tables --docs docs/validators-study.md"
 
 
 def test_every_record_matches_the_settings_that_its_number_draws() -> None:
