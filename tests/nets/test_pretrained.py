@@ -157,7 +157,10 @@ def test_a_run_from_a_file_of_weights(tmp_path: Path, capsys: pytest.CaptureFixt
     run = ["train", "--source", "a.npz", "--target", "b.npz", "--net", "backbones:make", "--weights"]
     run += ["weights.safetensors", "--batch-size", "8", "--validate-samples", "0", "--device", "cpu", "--out", "run"]
     assert main([*run, "--iterations", "3", "--method", "mcc"]) == 0
-    assert "sgd, learning rate 0.01 (inverse)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "sgd, learning rate 0.01 (inverse)" in printed
+    assert "--no-freeze-statistics" in printed
+    assert "--head-first" in printed
     recipe = json.loads(Path("run/run.json").read_text())["recipe"]
     assert recipe["net_options"] == {
         "logit_norm": False,

@@ -29,7 +29,9 @@ def test_the_tables_in_the_documentation_match_the_records() -> None:
 def test_the_tables_of_the_choice_match_their_records() -> None:
     written = (ROOT / "docs" / "validators-study.md").read_text().split(choice.BEGIN)[1].split(choice.END)[0]
     expected = choice.study(choice.latest(choice.RESULTS))
-    assert written.strip() == expected, "run python benchmarks/validators_choice.py --tables --docs docs/validators-study.md"
+    assert written.strip() == expected, (
+        "run python benchmarks/validators_choice.py --tables --docs docs/validators-study.md"
+    )
 
 
 def test_every_record_matches_the_settings_that_its_number_draws() -> None:

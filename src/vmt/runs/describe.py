@@ -1,7 +1,7 @@
 """Runs in words: what a run will do, and how it went."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from vmt import methods
 from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.errors import as_flag
-from vmt.methods.nouns import OPTIMISERS, SGD, AnyOptimiser, Inverse
+from vmt.methods.nouns import HEAD, OPTIMISERS, SGD, AnyOptimiser, Inverse
 from vmt.methods.settings import AUTO
 from vmt.nets.backbone import backbone_function
 from vmt.nets.factory import factory_name
@@ -44,8 +44,13 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
     if recipe.target_labels is not None:
         yield f"target labels: {len(task.target_labelled or ())}, weight {recipe.target_labels:g} (--use-target-labels)"
     yield f"network: {recipe.net}, for samples of shape {shape} (--net)"
+    if options := list(described_options(recipe.net_options)):
+        yield f"pretrained network: {', '.join(options)}"
+    method = recipe.build()
     yield f"iterations: {used['iterations']} of {recipe.method} (--iterations)"
-    yield f"optimiser: {described_optimiser(recipe.build().phases[-1].updates[-1].optimiser)} (--optimiser, --lr)"
+    if method.phases[0].name == HEAD:
+        yield f"head first: in {method.phases[0].iterations} of them, the backbone stays as it is (--head-first)"
+    yield f"optimiser: {described_optimiser(method.phases[-1].updates[-1].optimiser)} (--optimiser, --lr)"
     if weights := {name: sign for name, sign in WEIGHTS.items() if name in recipe.settings or used.get(name)}:
         flags = ", ".join(map(as_flag, weights))
         yield f"weights: {', '.join(f'{sign} {used[name]:g}' for name, sign in weights.items())} ({flags})"
@@ -65,6 +70,18 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
             f"then DIRT-T: {refine['iterations']} iterations, a new teacher every {refine['interval']}, "
             f"β {refine['beta']:g}, λ_t {refine['lambda_t']:g} (--dirt-t-iterations, --interval, --beta)"
         )
+
+
+def described_options(options: Mapping[str, Any]) -> Iterator[str]:
+    """What is done to a pretrained network, with the flags that change it.
+
+    >>> list(described_options({"freeze_statistics": True, "bottleneck": 256}))
+    ['batch norm keeps its statistics (--no-freeze-statistics)', 'a bottleneck of 256 (--bottleneck)']
+    """
+    if options.get("freeze_statistics"):
+        yield "batch norm keeps its statistics (--no-freeze-statistics)"
+    if options.get("bottleneck"):
+        yield f"a bottleneck of {options['bottleneck']} (--bottleneck)"
 
 
 def described_optimiser(optimiser: AnyOptimiser) -> str:
