@@ -79,21 +79,22 @@ class Probe:
         }
 
     def evidence(self, network: Staged, student: Staged | None, ranks: Ranks = ALONE) -> Evidence:
-        """What the networks compute for the samples; the tensors stay on the device."""
+        """What the networks compute for the samples; the tensors are on their device."""
         target, target_features = self.outputs(network, self.target, ranks)
         source, source_features = (None, None) if self.source is None else self.outputs(network, self.source, ranks)
-        return Evidence(
+        evidence = Evidence(
             target=target,
             target_features=target_features,
-            neighbours=self.neighbours.to(target.device),  # those of streamed samples are on the CPU
+            neighbours=self.neighbours,
             student=None if student is None else self.outputs(student, self.target, ranks)[0],
             mixed=self.mixed_logits(network, ranks),
-            partner=self.partner.to(target.device),
+            partner=self.partner,
             source=source,
             source_features=source_features,
             source_labels=None if self.source is None else self.source.y,
             trained_features=None if self.trained is None else self.outputs(network, self.trained, ranks)[1],
         )
+        return evidence.on(target.device)  # the samples need not be there
 
     def outputs(self, network: Staged, domain: Domain, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Logits (N, K), and the features (N, F) from which they are computed."""

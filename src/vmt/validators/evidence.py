@@ -1,7 +1,7 @@
 """The outputs of a model that validators read, and all scores of these outputs."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -29,6 +29,11 @@ class Evidence:
     """Features of source samples that were trained on."""
     neighbours: Tensor | None = None
     """For each target sample, the rows of the samples nearest to it (:func:`~vmt.validators.nearest_neighbours`)."""
+
+    def on(self, device: torch.device) -> "Evidence":
+        """The same with every tensor on a device."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(self, **{name: part.to(device) for name, part in parts.items() if part is not None})
 
 
 def scores(evidence: Evidence, leave_out: tuple[str, ...] = ()) -> dict[str, float | None]:
