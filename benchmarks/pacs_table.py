@@ -46,8 +46,8 @@ was chosen on other pictures: 400 iterations with batches of 32 of each domain, 
 $ python benchmarks/pacs_finetune.py --data PACS --seeds 3 --jobs 8
 ```
 
-Where a row has fewer than three runs, the others ended because eight of them at once did not fit into the memory of
-the GPU. *Frozen* is the last model of the same method on frozen features, from the tables above.
+Where a row has fewer than three runs, the others failed: eight runs at once did not fit into the memory of the GPU, and
+where samples were streamed for that reason, the validators had an error that has been corrected since. *Frozen* is the last model of the same method on frozen features, from the tables above.
 """
 
 
