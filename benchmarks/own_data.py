@@ -47,7 +47,7 @@ import vmt
 from vmt.api import split_settings
 from vmt.errors import InputError, perhaps
 from vmt.methods.settings import AUTO
-from vmt.runs.auto import OF_PICTURES, OF_VECTORS
+from vmt.runs.auto import TRAINED
 from vmt.runs.folder import SUMMARY, commit, environment
 
 ROOT = Path(__file__).parent.parent
@@ -85,17 +85,11 @@ class Job:
         """The contenders that are measured by this job: auto trains the runs of its candidates as well."""
         if self.settings != {"method": AUTO}:
             return (self.contender,)
-        return ("auto", *(OF_PICTURES if has_pictures(self.task, self.data) else OF_VECTORS))
+        return ("auto", *TRAINED)
 
     def adapted(self, problem: Problem, folder: Path) -> vmt.Model:
         arguments = {"device": "cpu", "progress": False, "seed": self.seed, **(self.settings or {})}
         return vmt.adapt((problem.xs, problem.ys), problem.xt, out=folder, **arguments)
-
-
-@cache
-def has_pictures(task: str, data: str | None) -> bool:
-    """Whether the samples of a task are pictures."""
-    return TASKS[task].problem(0, None if data is None else Path(data)).xs.ndim > 2
 
 
 @cache

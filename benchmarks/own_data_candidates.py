@@ -5,8 +5,9 @@
 
 A rule that decides which candidates answer can then be tried on every task within seconds (own_data_rules.py). Each
 task and seed has a file, TASK.SEED.npz, with the logits of every candidate for the target samples that ``auto`` looks
-at and for the test part of the target. Files that exist are not made again. With --features, the tasks are the pairs
-of the domains in a file of styled_pictures.py.
+at and for the test part of the target. Files that exist are not made again. --further trains other methods as well, so
+that they can be tried as candidates. With --features, the tasks are the pairs of the domains in a file of
+styled_pictures.py.
 """
 
 import argparse
@@ -39,7 +40,6 @@ from vmt.runs.auto import PROBE_SAMPLES, SOURCE_KERNEL, Portfolio
 from vmt.runs.run import carry_out
 from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
-from vmt.validators.choice import REFERENCE
 
 # fonts-handwriting takes several times as long as any other task, so it comes first.
 FIRST = ("fonts-handwriting",)
@@ -66,7 +66,7 @@ def task_of_features(file: Path, pair: str) -> Task:
     return replace(task, backbone=cast(Extractor, "of the file"))
 
 
-def keep_outputs(name: str, seed: int, folder: Path, features: Path | None) -> str:
+def keep_outputs(name: str, seed: int, folder: Path, features: Path | None, further: Sequence[str]) -> str:
     """Train the candidates on one task and write its file."""
     torch.set_num_threads(1)
     began = time.process_time()
@@ -75,7 +75,7 @@ def keep_outputs(name: str, seed: int, folder: Path, features: Path | None) -> s
     else:
         task = task_of_features(features, name)
     with warnings.catch_warnings(action="ignore"):
-        found = outputs(task, seed)
+        found = outputs(task, seed, further)
     path = file_of(folder, name, seed)
     partial = path.with_suffix(".part")
     with partial.open("wb") as file:
@@ -84,14 +84,15 @@ def keep_outputs(name: str, seed: int, folder: Path, features: Path | None) -> s
     return f"{name} {seed}: {time.process_time() - began:.0f} CPU seconds"
 
 
-def outputs(task: Task, seed: int) -> Mapping[str, Any]:
+def outputs(task: Task, seed: int, further: Sequence[str]) -> Mapping[str, Any]:
     """What the candidates predict, and what ``auto`` knows about the task."""
     portfolio = Portfolio(task, DataSpec(), Config(seed=seed, device="cpu", validate_samples=0))
     probe = make_probe(task, PROBE_SAMPLES)
     assert probe is not None
     shares = portfolio.shares
+    methods = dict.fromkeys([*portfolio.candidates, *further])
     networks = {
-        **{method: carry_out(portfolio.run_of(method, None)).model.network for method in portfolio.candidates},
+        **{method: carry_out(portfolio.run_of(method, None)).model.network for method in methods},
         SOURCE_KERNEL: source_kernel(task),
         KERNEL: adapted_kernel(task, shares),
     }
@@ -102,14 +103,14 @@ def outputs(task: Task, seed: int) -> Mapping[str, Any]:
     }
     if shares is not None:
         found["shares"] = np.array(shares.target, np.float32)
+    if task.backbone is None:
+        found["support"] = probe.support.float().numpy()
     assert task.target_test is not None
     assert task.target_test.y is not None
     found["labels/test"] = task.target_test.y.numpy().astype(np.uint8)
     for part, domain in {"target": probe.target, "test": task.target_test}.items():
         for name, network in networks.items():
             found[f"{name}/{part}"] = logits_of(network, domain.x, task.preprocess).float().numpy()
-    _, features = probe.outputs(networks[REFERENCE], probe.target)
-    found["features"] = features.float().numpy()
     return found
 
 
@@ -127,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="those of the tasks of own_data_tasks.py")
     add("--more-seeds", type=int, nargs="+", default=[0, 1], help="those of the other tasks")
     add("--features", type=Path, help="use the pairs of the domains in this file, with --more-seeds")
+    add("--further", nargs="+", default=[], help="methods that are trained beside those of auto")
     add("--jobs", type=int, default=1)
     add("--out", type=Path, required=True, help="the folder of the files")
     asked = parser.parse_args(arguments)
@@ -136,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     jobs = [job for job in jobs if not file_of(asked.out, *job).exists()]
     jobs.sort(key=lambda job: (job[1], job[0] not in FIRST))
     with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(keep_outputs, *job, asked.out, asked.features): job for job in jobs}
+        futures = {pool.submit(keep_outputs, *job, asked.out, asked.features, asked.further): job for job in jobs}
         for number, future in enumerate(as_completed(futures), 1):
             error = future.exception()
             done = future.result() if error is None else f"{futures[future]}: {type(error).__name__}: {error}"

@@ -1,18 +1,20 @@
 """Try rules by which the candidates of ``auto`` answer, on the outputs that own_data_candidates.py has kept.
 
-    python benchmarks/own_data_candidates.py --jobs 2 --out build/candidates
+    python benchmarks/own_data_candidates.py --jobs 2 --further mcc vmt --out build/candidates
     python benchmarks/own_data_rules.py build/candidates --out results/rules_of_samples.json
     python benchmarks/own_data_rules.py build/of-features --features --out results/rules_of_features.json
 
-For each rule: the mean accuracy over the tasks, the mean distance to the best candidate of each task, the share of the
-tasks on which the answer is within 2 points of it, and the tasks on which the answer is more than 1 point below source
-only. Tasks have the mean over their seeds.
+For each rule: the mean accuracy over the tasks, the mean distance to the best model in the files of each task, the
+share of the tasks on which the answer is within 2 points of it, and the tasks on which the answer is more than 1 point
+below source only. Tasks have the mean over their seeds. Rules are tried on the candidates of ``auto``, and the rule of
+``auto`` also with the further methods in the files as candidates.
 """
 
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,16 @@ import torch
 from own_data_tasks import Array
 
 from vmt.disk import write_atomically
-from vmt.runs.auto import UNADAPTED
+from vmt.nets.registry import KERNEL
+from vmt.runs.auto import ON_FEATURES, SOURCE_KERNEL, TRAINED, UNADAPTED
 from vmt.validators.choice import REFERENCE
 from vmt.validators.evidence import Evidence
 from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Rule, answer_together
 
 NEAR, HARM = 2.0, 1.0
-TEMPERATURES, BY_CHANGED = (0.05, 0.1, 0.2, 0.4), (0.0, 0.2, 0.4, 0.6, 0.8)
+TEMPERATURES = (0.05, 0.1, 0.15, 0.2, 0.4)
+BY_CHANGED = (0.0, 0.2, 0.4, 0.6, 0.8)
+BY_CHANGED_WITH_SUPPORT = (1.0, 2.0, 3.0, 4.0, 6.0)
 
 Weights = Mapping[str, float]
 
@@ -42,7 +47,7 @@ class Case:
     test: Mapping[str, torch.Tensor]
     labels: torch.Tensor
     neighbours: torch.Tensor
-    features: torch.Tensor
+    support: torch.Tensor | None
     prior: torch.Tensor
     shares: torch.Tensor | None
 
@@ -51,14 +56,11 @@ class Case:
         mean = torch.stack([weight * self.test[name].softmax(1) for name, weight in weights.items()]).sum(0)
         return 100 * float((mean.argmax(1) == self.labels).double().mean())
 
-    def weights(self, rule: Rule) -> Weights:
-        """How much the candidates count by a rule."""
-        first = {"target_features": self.features, "neighbours": self.neighbours}
-        evidence = {
-            name: Evidence(target=logits, **(first if name == REFERENCE else {}))
-            for name, logits in self.target.items()
-        }
-        found = answer_together(evidence, UNADAPTED, self.prior, self.shares, rule)
+    def weights(self, rule: Rule, names: Sequence[str], by_support: bool) -> Weights:
+        """How much candidates count by a rule; without ``by_support``, all changed classes count alike."""
+        evidence = {name: Evidence(target=self.target[name], neighbours=self.neighbours) for name in names}
+        support = self.support if by_support else None
+        found = answer_together(evidence, UNADAPTED, self.prior, self.shares, support, rule)
         return dict(zip(found.members, found.weights, strict=True))
 
 
@@ -79,22 +81,38 @@ def read_case(path: Path) -> Case:
             {name: tensor(f"{name}/test") for name in names},
             tensor("labels/test"),
             tensor("neighbours"),
-            tensor("features").float(),
+            tensor("support") if "support" in file else None,
             tensor("prior"),
             tensor("shares") if "shares" in file else None,
         )
 
 
-def rules(names: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callable[[Case], Weights]]]:
-    """Every rule that is tried, with its name; ``names`` are the candidates that every task has."""
-    for name in names:
-        yield name, lambda _, name=name: {name: 1.0}  # type: ignore[misc]
-    yield "mean of all", lambda case: dict.fromkeys(case.test, 1.0)
-    yield "mean of those that adapt", lambda case: {name: 1.0 for name in case.test if name not in UNADAPTED}
+def rules(found: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callable[[Case], Weights]]]:
+    """Every rule that is tried, with its name; ``found`` are the models that every task has."""
+    own = [*(ON_FEATURES if on_features else TRAINED), SOURCE_KERNEL, KERNEL]
+    used = OF_FEATURES if on_features else OF_SAMPLES
+
+    def by(rule: Rule, names: Sequence[str], by_support: bool) -> Callable[[Case], Weights]:
+        return lambda case: case.weights(rule, names, by_support)
+
+    def alike(names: Sequence[str]) -> Callable[[Case], Weights]:
+        return lambda _: dict.fromkeys(names, 1.0)
+
+    for name in found:
+        yield name, alike([name])
+    yield "mean of all", alike(own)
+    yield "mean of those that adapt", alike([name for name in own if name not in UNADAPTED])
     for temperature in TEMPERATURES:
         for by_changed in BY_CHANGED:
-            rule = Rule(temperature, by_changed, on_features)
-            yield named(rule), lambda case, rule=rule: case.weights(rule)  # type: ignore[misc]
+            rule = Rule(temperature, by_changed)
+            yield named(rule), by(rule, own, by_support=False)
+        for by_changed in () if on_features else BY_CHANGED_WITH_SUPPORT:
+            rule = Rule(temperature, by_changed)
+            yield f"{named(rule)} by support", by(rule, own, by_support=True)
+    further = [name for name in found if name not in own]
+    for count in range(1, len(further) + 1):
+        for some in combinations(further, count):
+            yield f"with {' and '.join(some)}", by(used, [*own, *some], by_support=not on_features)
 
 
 def named(rule: Rule) -> str:
@@ -130,9 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cases = [read_case(path) for path in sorted(asked.folder.glob("*.npz"))]
     everywhere = [name for name in cases[0].test if all(name in case.test for case in cases)]
     tried = {name: judged(cases, rule) for name, rule in rules(everywhere, asked.features)}
-    used = named(OF_FEATURES if asked.features else OF_SAMPLES)
+    used = named(OF_FEATURES) if asked.features else f"{named(OF_SAMPLES)} by support"
     for name, found in tried.items():
-        print(f"{name + (' *' if name == used else ''):36} " + "  ".join(f"{k} {v}" for k, v in found.items()))
+        print(f"{name + (' *' if name == used else ''):48} " + "  ".join(f"{k} {v}" for k, v in found.items()))
     if asked.out is not None:
         from vmt.runs.folder import commit
 

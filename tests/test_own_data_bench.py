@@ -144,7 +144,7 @@ def test_rules_are_judged_on_what_the_candidates_of_auto_predict(
     for name, file in (("iris-offset", None), ("photo-sketch", features)):
         folder = tmp_path / name
         folder.mkdir()
-        candidates.keep_outputs(name, 0, folder, file)
+        candidates.keep_outputs(name, 0, folder, file, [])
         rules.main([str(folder), "--out", str(tmp_path / "rules.json"), *([] if file is None else ["--features"])])
         tried = json.loads((tmp_path / "rules.json").read_text())
         assert tried["used"] in tried["rules"]

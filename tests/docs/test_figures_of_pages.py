@@ -471,7 +471,7 @@ def test_the_rules_on_features_reach_what_the_page_says() -> None:
         "mean of all six": "mean of all",
         "weighted by the fit, less 0.2 of the classes changed": "temperature 0.2, by_changed 0.2",
         "weighted by the fit alone": "temperature 0.2, by_changed 0.0",
-        "the rule for samples that are not features, less 0.6": "temperature 0.2, by_changed 0.6",
+        "weighted by the fit, less 0.6 of the classes changed": "temperature 0.2, by_changed 0.6",
     }
     shown = re.findall(r"^\| \**([^|*]+?)\** \| \**([\d.]+)\** \| \**(\d+)\** \|$", page, re.MULTILINE)
     for label, *cells in shown:

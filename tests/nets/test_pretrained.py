@@ -209,7 +209,7 @@ def test_a_fine_tuned_model_is_refined_whole(tmp_path: Path) -> None:
 
 
 def test_the_candidates_of_auto_read_pictures_as_their_weights_expect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmt.runs.auto.OF_PICTURES", {"source_only": 1.0})
+    monkeypatch.setattr("vmt.runs.auto.TRAINED", {"source_only": 1.0})
     class_folders(Path("source"), each=6)
     unlabelled_folder(Path("target"), count=12)
     run = ["train", "--source", "source", "--target", "target", "--method", "auto", "--net", "backbones:ready"]

@@ -13,7 +13,7 @@ import vmt
 from tests.own_data import write_blobs
 from tests.processes import vmt as command
 from vmt.cli.main import main
-from vmt.runs.auto import OF_VECTORS, Portfolio, carry_out_auto, within_budget
+from vmt.runs.auto import TRAINED, Portfolio, carry_out_auto, within_budget
 from vmt.runs.folder import MODEL, RUN, SUMMARY, RunSpec, data_fingerprint, recorded_recipe, write_record
 from vmt.runs.recipes import Recipe, own_recipe
 from vmt.runs.run import carry_out
@@ -43,11 +43,11 @@ def chosen(files: Path) -> Path:
 
 def test_every_candidate_is_a_run_and_the_model_is_that_of_the_chosen_one(chosen: Path, files: Path) -> None:
     choice = json.loads((chosen / SUMMARY).read_text())["choice"]
-    candidates = {*OF_VECTORS, "kernel", "source_kernel"}
+    candidates = {*TRAINED, "kernel", "source_kernel"}
     assert candidates <= set(choice["ranking"]) <= {*candidates, "average"}
     assert choice["chosen"] == choice["ranking"][0]
     assert set(choice["candidates"]) == set(choice["ranking"])
-    for name in OF_VECTORS:
+    for name in TRAINED:
         assert json.loads((chosen / name / SUMMARY).read_text())["method"] == name
     x = np.load(files / "test.npz")["x"]
     np.testing.assert_array_equal(
@@ -133,7 +133,7 @@ def test_source_only_warns_of_the_data_and_no_candidate_that_has_aligned_the_dom
 ) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(chosen, cut)
-    for name in OF_VECTORS:
+    for name in TRAINED:
         summary = json.loads((cut / name / SUMMARY).read_text())
         (cut / name / SUMMARY).write_text(json.dumps({**summary, "warnings": [name], "collapsed": name}))
     before = json.loads((cut / SUMMARY).read_text())["choice"]["chosen"]
@@ -141,7 +141,7 @@ def test_source_only_warns_of_the_data_and_no_candidate_that_has_aligned_the_dom
     assert command("train", "--resume", cut).returncode == 0
     after = json.loads((cut / SUMMARY).read_text())
     assert after["warnings"] == ["source_only"]
-    assert after["collapsed"] == (before if before in OF_VECTORS else None)
+    assert after["collapsed"] == (before if before in TRAINED else None)
 
 
 def test_a_candidate_is_resumed_with_its_settings_although_the_defaults_have_changed(
@@ -234,8 +234,8 @@ def test_a_small_budget_shortens_candidates_and_leaves_out_the_costly_ones(files
     task = load_data(data)
     config = Config(device="cpu", threads=1)
     usual = within_budget(Portfolio(task, data, config))
-    assert set(usual) == set(OF_VECTORS)
+    assert set(usual) == set(TRAINED)
     short = within_budget(Portfolio(task, data, config, minutes=1e-4))
     assert list(short) == ["source_only"]
     plenty = within_budget(Portfolio(task, data, config, minutes=1e4))
-    assert plenty == dict.fromkeys(OF_VECTORS, 1000)
+    assert plenty == dict.fromkeys(TRAINED, 1000)

@@ -10,7 +10,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 
 from tests.validator_cases import CASES, one_class, random_logits
 from vmt import validators
-from vmt.validators.clusters import adjusted_mutual_information, class_centres, contingency, kmeans
+from vmt.validators.clusters import adjusted_mutual_information, class_centres, contingency, kmeans, source_support
 
 
 def lloyd(x: np.ndarray, centres: np.ndarray) -> list[int]:
@@ -95,3 +95,23 @@ def test_the_clusters_are_deterministic() -> None:
     first = float(validators.class_ami(features, logits))
     torch.manual_seed(1)
     assert float(validators.class_ami(features, logits)) == first
+
+
+def test_the_source_supports_the_classes_of_its_samples_near_a_sample() -> None:
+    random = np.random.default_rng(0)
+    source, labels = random.normal(size=(40, 3)) * [1, 10, 100], random.integers(0, 4, 40)
+    target = random.normal(size=(25, 3)) * [1.5, 10, 100] + [0.5, 0, 0]
+    scale = np.sqrt((source.var(0) + target.var(0)) / 2)
+    usual = [mean(sorted((((row - source) / scale) ** 2).sum(1))[1:6]) for row in source]
+    support = source_support(*map(torch.from_numpy, (target, source, labels)), classes=4).numpy()
+    for row, found in zip(target, support, strict=True):
+        distances = (((row - source) / scale) ** 2).sum(1)
+        nearest = np.argsort(distances)[:5]
+        near = min(1, 2 * mean(float(each >= distances[nearest].mean()) for each in usual))
+        np.testing.assert_allclose(found, near * np.bincount(labels[nearest], minlength=4) / 5, atol=1e-9)
+
+
+def test_samples_that_were_moved_away_from_the_source_have_no_support() -> None:
+    source, labels = random_logits(80, 3), torch.arange(80) % 2
+    assert float(source_support(source + 1e-3, source, labels, 2).sum(1).mean()) > 0.7
+    assert float(source_support(source + 100, source, labels, 2).max()) == 0

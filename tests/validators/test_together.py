@@ -1,20 +1,20 @@
 """Which candidates of ``auto`` answer together: those that adapt if they are credible, and otherwise source only."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
 
 from vmt import InputError
 from vmt.validators import Evidence, nearest_neighbours
-from vmt.validators.together import AVERAGE, OF_FEATURES, OF_SAMPLES, Together, answer_together
+from vmt.validators.together import AVERAGE, OF_FEATURES, OF_SAMPLES, Rule, Together, answer_together
 
 PRIOR = torch.full((3,), 1 / 3)
 TRUTH = torch.arange(120) % 3
 SAMPLES = 4 * torch.eye(3)[TRUTH] + 0.3 * torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
 NEIGHBOURS = nearest_neighbours(SAMPLES)
 UNADAPTED = ("source_only", "source_kernel")
+FAR, NEAR = torch.zeros(120, 3), torch.eye(3)[TRUTH]
+"""What the source says about the classes: nothing, and the true classes."""
 
 
 def outputs(predicted: Tensor, certainty: float = 6.0) -> Evidence:
@@ -28,11 +28,17 @@ def wrong(share: float, seed: int = 1) -> Tensor:
     return torch.where(chosen, (TRUTH + 1) % 3, TRUTH)
 
 
-def decided(source: Tensor, *adapted: Tensor, expected: Tensor | None = None, rule: object = OF_SAMPLES) -> Together:
+def decided(
+    source: Tensor,
+    *adapted: Tensor,
+    expected: Tensor | None = None,
+    support: Tensor | None = FAR,
+    rule: Rule = OF_SAMPLES,
+) -> Together:
     """The decision among source only, a source kernel that predicts the same, and candidates a, b, c …"""
     candidates = dict.fromkeys(UNADAPTED, outputs(source))
     candidates |= {name: outputs(each) for name, each in zip("abc", adapted, strict=False)}
-    return answer_together(candidates, UNADAPTED, PRIOR, expected, rule=rule)  # type: ignore[arg-type]
+    return answer_together(candidates, UNADAPTED, PRIOR, expected, support, rule)
 
 
 def weight_of(found: Together, *names: str) -> float:
@@ -58,12 +64,22 @@ def test_a_candidate_counts_less_the_worse_it_fits_and_is_left_out_in_the_end() 
     assert found.choice.findings["c"].doubt is not None
 
 
-def test_source_only_counts_most_where_those_that_adapt_change_much_and_fit_hardly_better() -> None:
+def test_source_only_counts_most_where_the_source_speaks_against_the_changes() -> None:
     """As under covariate shift: the classes are moved as a whole."""
-    found = decided(wrong(0.02), (wrong(0.02) + 1) % 3)
+    moved = (wrong(0.02) + 1) % 3
+    found = decided(wrong(0.02), moved, support=NEAR)
     assert weight_of(found, *UNADAPTED) > 0.9
     assert found.doubt is not None
     assert "100%" in found.doubt
+    assert weight_of(decided(wrong(0.02), moved, support=FAR), "a") > 0.2
+
+
+def test_a_change_counts_only_where_the_source_speaks_for_the_class_before() -> None:
+    before = wrong(0.4)
+    weights = [weight_of(decided(before, TRUTH, support=s), "a") for s in (FAR, NEAR, torch.eye(3)[before], None)]
+    assert weights[0] == pytest.approx(weights[1])
+    assert weights[2] == pytest.approx(weights[3])
+    assert weights[0] > 0.4 > weights[2]
 
 
 def test_nothing_is_in_doubt_where_hardly_anything_changes() -> None:
@@ -85,27 +101,20 @@ def test_a_collapsed_candidate_never_answers_unless_its_class_is_expected_to_be_
 def test_on_features_a_candidate_may_change_more_classes() -> None:
     moved = (wrong(0.02) + 1) % 3
     of_samples, of_features = (
-        weight_of(decided(wrong(0.02), moved, rule=rule), "a") for rule in (OF_SAMPLES, OF_FEATURES)
+        weight_of(decided(wrong(0.02), moved, support=None, rule=rule), "a") for rule in (OF_SAMPLES, OF_FEATURES)
     )
     assert of_samples < 0.1 < of_features < 1 / 3
 
 
-def test_features_have_their_own_neighbourhoods_even_if_these_say_little() -> None:
-    """In its own features, source only would seem to be right everywhere."""
-    random = torch.randint(120, (120, 5), generator=torch.Generator().manual_seed(0))
-    source = replace(outputs(wrong(0.5)), neighbours=random, target_features=torch.eye(3)[wrong(0.5)])
-    candidates = {"source_only": source, "a": replace(outputs(TRUTH), neighbours=random)}
-    assert "a" not in answer_together(candidates, ["source_only"], PRIOR).members
-    assert "a" in answer_together(candidates, ["source_only"], PRIOR, rule=OF_FEATURES).members
-
-
 def test_without_averages_the_best_of_the_kind_that_counts_more_answers() -> None:
     candidates = {"source_only": outputs(wrong(0.4)), "a": outputs(wrong(0.05)), "b": outputs(TRUTH)}
-    found = answer_together(candidates, ["source_only"], PRIOR, averages=False)
+    found = answer_together(candidates, ["source_only"], PRIOR, None, FAR, averages=False)
     assert (found.members, found.weights, found.choice.chosen) == (("b",), (1.0,), "b")
     assert AVERAGE not in found.choice.ranking
     candidates = {"source_only": outputs(wrong(0.02)), "a": outputs((TRUTH + 1) % 3)}
-    assert answer_together(candidates, ["source_only"], PRIOR, averages=False).choice.chosen == "source_only"
+    assert (
+        answer_together(candidates, ["source_only"], PRIOR, None, NEAR, averages=False).choice.chosen == "source_only"
+    )
 
 
 def test_what_is_missing_is_named() -> None:
@@ -113,3 +122,5 @@ def test_what_is_missing_is_named() -> None:
         answer_together({"a": outputs(TRUTH)}, ["source_only"], PRIOR)
     with pytest.raises(InputError, match="lack target"):
         answer_together({"source_only": Evidence()}, ["source_only"], PRIOR)
+    with pytest.raises(InputError, match="lack neighbours"):
+        answer_together({"source_only": Evidence(target=torch.eye(3)[TRUTH])}, ["source_only"], PRIOR)

@@ -23,7 +23,7 @@ from vmt.nets.networks import Staged
 from vmt.ranks.group import ALONE, Ranks
 from vmt.step.state import State, predictor_of
 from vmt.validators.class_shares import ClassShares, estimate_class_shares
-from vmt.validators.clusters import nearest_neighbours
+from vmt.validators.clusters import nearest_neighbours, source_support
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import LAMBDA, collapse_alarm, partners
 from vmt.validators.refinement import comparable_scores
@@ -56,6 +56,15 @@ class Probe:
     def neighbours(self) -> Tensor:
         """(N, 5): the target samples that are nearest to each one, among the samples themselves."""
         return nearest_neighbours(sample_rows(self.target.x, self.preprocess)).to(self.target.x.device)
+
+    @cached_property
+    def support(self) -> Tensor:
+        """(N, K): how much the nearest samples of the source say for each class of a target sample."""
+        assert self.trained is not None
+        assert self.trained.y is not None
+        target, source = (sample_rows(part.x, self.preprocess) for part in (self.target, self.trained))
+        found = source_support(target, source, self.trained.y.cpu(), len(self.prior))
+        return found.to(self.target.x.device)
 
     @property
     def samples(self) -> int:

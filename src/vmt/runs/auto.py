@@ -61,11 +61,10 @@ from vmt.validators.choice import REFERENCE, Choice
 from vmt.validators.class_shares import ClassShares
 from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Together, answer_together
 
-# The candidates for each kind of samples, and what an iteration of each costs, in iterations of source only (measured
-# on vectors and on 16×16 images on a CPU). VMT errs on other samples than VMT + MCC if both read the features of a
-# frozen network; elsewhere, the better one of them is enough.
-OF_VECTORS = {"source_only": 1.0, "mcc": 2.0, "vmt_mcc": 7.0}
-OF_PICTURES = {"source_only": 1.0, "mcc": 2.0, "vmt": 6.0}
+# The methods that are trained, and what an iteration of each costs, in iterations of source only (measured on vectors
+# and on 16×16 images on a CPU). On the features of a frozen network, MCC and VMT alone err on other samples than
+# VMT + MCC; elsewhere, they do not make the answer better.
+TRAINED = {"source_only": 1.0, "vmt_mcc": 7.0}
 ON_FEATURES = {"source_only": 1.0, "mcc": 2.0, "vmt": 6.0, "vmt_mcc": 7.0}
 # The kernel classifier that knows the source alone; the other one is called as its network is.
 SOURCE_KERNEL = "source_kernel"
@@ -102,9 +101,7 @@ class Portfolio:
     @property
     def candidates(self) -> dict[str, float]:
         """The methods that are trained, and what an iteration of each costs."""
-        if self.task.backbone is not None:
-            return ON_FEATURES
-        return OF_VECTORS if len(self.task.sample_shape) == 1 else OF_PICTURES
+        return TRAINED if self.task.backbone is None else ON_FEATURES
 
     @cached_property
     def shares(self) -> ClassShares | None:
@@ -317,6 +314,7 @@ def _together(portfolio: Portfolio, models: Mapping[str, Model]) -> Together:
         [name for name in UNADAPTED if name in models],
         probe.prior,
         None if shares is None else torch.tensor(shares.target),
+        None if on_features else probe.support,
         OF_FEATURES if on_features else OF_SAMPLES,
         averages=all(model.spec.name in AVERAGED for model in models.values()),
     )

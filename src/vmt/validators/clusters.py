@@ -45,6 +45,25 @@ def nearest_neighbours(samples: Tensor, count: int = 5) -> Tensor:
     return torch.cat(nearest)
 
 
+def source_support(samples: Tensor, source: Tensor, labels: Tensor, classes: int, count: int = 5) -> Tensor:
+    """(N, K): how much the nearest samples of the source say for each class of a sample; a row sums to 0 up to 1.
+
+    The sum is 1 for a sample that is as near to its nearest samples of the source as a typical sample of the source is
+    to its own, and otherwise twice the share of the source's samples that are at least as far from theirs. It is
+    divided among the classes of these nearest samples. Every value has one scale in both domains, so samples that were
+    moved away from the source have little support for any class.
+    """
+    x, y = samples.double().flatten(1), source.double().flatten(1)
+    scale = ((x.var(0, correction=0) + y.var(0, correction=0)) / 2).sqrt().clamp_min(1e-6)
+    x, y = (x - y.mean(0)) / scale, (y - y.mean(0)) / scale
+    among = squared_distances(y, y).fill_diagonal_(torch.inf)  # a sample is not its own neighbour
+    count = min(count, len(y) - 1)
+    usual = among.topk(count, largest=False).values.mean(1)
+    nearest = squared_distances(x, y).topk(count, largest=False)
+    near = (2 * (usual >= nearest.values.mean(1)[:, None]).double().mean(1)).clamp_max(1)
+    return near[:, None] * torch.nn.functional.one_hot(labels[nearest.indices], classes).double().mean(1)
+
+
 def neighbour_agreement(neighbours: Tensor, logits: Tensor) -> Tensor:
     r"""How often the neighbours of a sample are predicted as the same class, corrected for chance, at most 1:
     :math:`(a - c) / (1 - c)`, a being the share of equal predictions among neighbours, and c the share of equal

@@ -6,8 +6,8 @@ the better its classes fit the neighbourhoods of target samples, among the sampl
 change.
 
 Smooth classes fit neighbourhoods better also where they are wrong, and a candidate that aligns the domains may have
-found other clusters than the classes. So one that adapts counts the less, the more classes it changes: by a
-:class:`Rule`, its fit must grow with their share.
+found other clusters than the classes. So one that adapts counts the less, the more classes it changes that the nearest
+samples of the source speak for: by a :class:`Rule`, its fit must grow with their share.
 """
 
 import math
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vmt.errors import InputError
-from vmt.validators.choice import MANY_CHANGED, Choice, Finding, neighbourhoods
+from vmt.validators.choice import MANY_CHANGED, Choice, Finding
 from vmt.validators.clusters import neighbour_agreement
 from vmt.validators.evidence import Evidence, scores
 from vmt.validators.predictions import collapse_alarm, probabilities
@@ -36,17 +36,15 @@ class Rule:
     temperature: float
     """A candidate whose fit is worse by this counts 1/e as much."""
     by_changed: float = 0.0
-    """The fit of a candidate that adapts is lowered by this part of the share of the samples whose classes it changes,
-    compared with those that do not adapt."""
-    among_samples: bool = False
-    """Whether samples are always compared by their own values, and never in the features of source only."""
+    """The fit of a candidate that adapts is lowered by this times the share of the samples whose classes it changes,
+    compared with those that do not adapt. A sample counts as much as the source speaks for the class before."""
 
 
 # By benchmarks/own_data_rules.py on the tasks for choosing (docs/auto.md).
-OF_SAMPLES = Rule(temperature=0.2, by_changed=0.6)
+OF_SAMPLES = Rule(temperature=0.15, by_changed=4.0)
 # By benchmarks/styled_pictures.py (docs/photographs.md): on features of a pretrained network, adapting nearly always
-# helps. These features have neighbourhoods of their own, whatever source only makes of them.
-OF_FEATURES = Rule(temperature=0.2, by_changed=0.2, among_samples=True)
+# helps, and every changed class counts alike, because the source says little about another style of pictures.
+OF_FEATURES = Rule(temperature=0.2, by_changed=0.2)
 
 
 @dataclass(frozen=True)
@@ -68,33 +66,33 @@ def answer_together(
     unadapted: Sequence[str],
     prior: Tensor,
     expected: Tensor | None = None,
+    support: Tensor | None = None,
     rule: Rule = OF_SAMPLES,
     averages: bool = True,
 ) -> Together:
     """Decide between the candidates that know the source alone, the ``unadapted``, and the others.
 
     ``candidates`` are the outputs of each on the same target samples. The first of the ``unadapted`` also says where
-    neighbours are, as in :func:`~vmt.validators.choose`, and answers if all have an alarm. ``prior`` has the shares of
-    the classes in the source, and ``expected`` those in the target, if they are estimated to be others; a class that is
-    absent by them may be missing from the predictions of a candidate. Without ``averages``, one answers alone: of the
-    kind that counts more, the one that fits best.
+    neighbours are, and answers if all have an alarm. ``prior`` has the shares of the classes in the source, and
+    ``expected`` those in the target, if they are estimated to be others; a class that is absent by them may be missing
+    from the predictions of a candidate. ``support`` (N, K) says how much the source speaks for each class of a sample
+    (:func:`~vmt.validators.clusters.source_support`); without it, all changes count alike. Without ``averages``, one
+    answers alone: of the kind that counts more, the one that fits best.
     """
     if not unadapted or any(name not in candidates for name in unadapted):
         raise InputError(f"the candidates that do not adapt must be among {', '.join(candidates)}, not {unadapted}.")
     logits = {name: _target(name, evidence) for name, evidence in candidates.items()}
-    first = candidates[unadapted[0]]
-    neighbours = first.neighbours
-    if neighbours is None or not rule.among_samples:
-        neighbours = neighbourhoods(neighbours, logits[unadapted[0]], first.target_features)
+    neighbours = candidates[unadapted[0]].neighbours
     if neighbours is None:
-        raise InputError(f"the outputs of {unadapted[0]} lack target_features: evaluate it on the target samples.")
+        raise InputError(f"the outputs of {unadapted[0]} lack neighbours: evaluate it on the target samples.")
     fits = {name: float(neighbour_agreement(neighbours, each)) for name, each in logits.items()}
     shares = prior if expected is None else expected
     alarms = {name: collapse_alarm(each, shares) for name, each in logits.items()}
     before = _classes(logits, dict.fromkeys(unadapted, 1.0))
+    known = torch.ones_like(before) if support is None else support.to(before.device).gather(1, before[:, None])[:, 0]
     worth = {
-        name: fits[name] - (0.0 if name in unadapted else rule.by_changed * _differing(logits[name].argmax(1), before))
-        for name in candidates
+        name: fits[name] - (0.0 if name in unadapted else rule.by_changed * _differing(each.argmax(1), before, known))
+        for name, each in logits.items()
         if alarms[name] is None
     } or {unadapted[0]: fits[unadapted[0]]}
     counts = _counts(worth, rule.temperature)
@@ -158,9 +156,9 @@ def _classes(logits: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tens
     return _mean(logits, weights).argmax(1)
 
 
-def _differing(one: Tensor, other: Tensor) -> float:
-    """The share of the samples for which the classes are different."""
-    return float((one != other).double().mean())
+def _differing(one: Tensor, other: Tensor, known: Tensor | float = 1.0) -> float:
+    """The share of the samples for which the classes are different, where a sample counts as much as is ``known``."""
+    return float((known * (one != other).double()).mean())
 
 
 def _left_out(alarm: str | None) -> str:
