@@ -107,8 +107,11 @@ def outputs(task: Task, seed: int, further: Sequence[str]) -> Mapping[str, Any]:
         found["support"] = probe.support.float().numpy()
     assert task.target_test is not None
     assert task.target_test.y is not None
+    assert probe.source is not None
+    assert probe.source.y is not None
+    found["labels/source"] = probe.source.y.numpy().astype(np.uint8)
     found["labels/test"] = task.target_test.y.numpy().astype(np.uint8)
-    for part, domain in {"target": probe.target, "test": task.target_test}.items():
+    for part, domain in {"target": probe.target, "source": probe.source, "test": task.target_test}.items():
         for name, network in networks.items():
             found[f"{name}/{part}"] = logits_of(network, domain.x, task.preprocess).float().numpy()
     return found

@@ -30,9 +30,9 @@ from vmt.validators.evidence import Evidence
 from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Rule, answer_together
 
 NEAR, HARM = 2.0, 1.0
-TEMPERATURES = (0.05, 0.1, 0.15, 0.2, 0.4)
+TEMPERATURES = (0.05, 0.1, 0.2, 0.4)
 BY_CHANGED = (0.0, 0.2, 0.4, 0.6, 0.8)
-BY_CHANGED_WITH_SUPPORT = (1.0, 2.0, 3.0, 4.0, 6.0)
+BY_CHANGED_WITH_SUPPORT, BY_SOURCE = (2.0, 3.0, 4.0, 6.0), (0.0, 0.5, 1.0, 2.0)
 
 Weights = Mapping[str, float]
 
@@ -46,6 +46,8 @@ class Case:
     target: Mapping[str, torch.Tensor]
     test: Mapping[str, torch.Tensor]
     labels: torch.Tensor
+    source: Mapping[str, torch.Tensor]
+    source_labels: torch.Tensor | None
     neighbours: torch.Tensor
     support: torch.Tensor | None
     prior: torch.Tensor
@@ -58,7 +60,15 @@ class Case:
 
     def weights(self, rule: Rule, names: Sequence[str], by_support: bool) -> Weights:
         """How much candidates count by a rule; without ``by_support``, all changed classes count alike."""
-        evidence = {name: Evidence(target=self.target[name], neighbours=self.neighbours) for name in names}
+        evidence = {
+            name: Evidence(
+                target=self.target[name],
+                source=self.source.get(name),
+                source_labels=self.source_labels,
+                neighbours=self.neighbours,
+            )
+            for name in names
+        }
         support = self.support if by_support else None
         found = answer_together(evidence, UNADAPTED, self.prior, self.shares, support, rule)
         return dict(zip(found.members, found.weights, strict=True))
@@ -80,6 +90,8 @@ def read_case(path: Path) -> Case:
             {name: tensor(f"{name}/target") for name in names},
             {name: tensor(f"{name}/test") for name in names},
             tensor("labels/test"),
+            {name: tensor(f"{name}/source") for name in names if f"{name}/source" in file},
+            tensor("labels/source") if "labels/source" in file else None,
             tensor("neighbours"),
             tensor("support") if "support" in file else None,
             tensor("prior"),
@@ -107,8 +119,9 @@ def rules(found: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callab
             rule = Rule(temperature, by_changed)
             yield named(rule), by(rule, own, by_support=False)
         for by_changed in () if on_features else BY_CHANGED_WITH_SUPPORT:
-            rule = Rule(temperature, by_changed)
-            yield f"{named(rule)} by support", by(rule, own, by_support=True)
+            for by_source in BY_SOURCE:
+                rule = Rule(temperature, by_changed, by_source)
+                yield f"{named(rule)} by support", by(rule, own, by_support=True)
     further = [name for name in found if name not in own]
     for count in range(1, len(further) + 1):
         for some in combinations(further, count):
@@ -116,7 +129,8 @@ def rules(found: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callab
 
 
 def named(rule: Rule) -> str:
-    return f"temperature {rule.temperature}, by_changed {rule.by_changed}"
+    by_source = f", by_source {rule.by_source}" if rule.by_source else ""
+    return f"temperature {rule.temperature}, by_changed {rule.by_changed}{by_source}"
 
 
 def judged(cases: Sequence[Case], rule: Callable[[Case], Weights]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Which candidates of ``auto`` answer together: those that adapt if they are credible, and otherwise source only."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -57,7 +59,7 @@ def test_those_that_adapt_count_most_where_they_fit_the_target_better() -> None:
 
 
 def test_a_candidate_counts_less_the_worse_it_fits_and_is_left_out_in_the_end() -> None:
-    found = decided(wrong(0.1), TRUTH, wrong(0.2, seed=2), wrong(0.6, seed=3))
+    found = decided(wrong(0.1), TRUTH, wrong(0.1, seed=2), wrong(0.6, seed=3))
     assert weight_of(found, "a") > weight_of(found, "b") > 0
     assert "c" not in found.members
     assert found.choice.findings["a"].doubt is None
@@ -80,6 +82,24 @@ def test_a_change_counts_only_where_the_source_speaks_for_the_class_before() -> 
     assert weights[0] == pytest.approx(weights[1])
     assert weights[2] == pytest.approx(weights[3])
     assert weights[0] > 0.4 > weights[2]
+
+
+def test_one_that_knows_the_source_alone_counts_less_if_it_is_wrong_on_the_source() -> None:
+    labels = torch.arange(20) % 3
+    right, wrong_half = torch.eye(3)[labels], torch.eye(3)[(labels + torch.arange(20) % 2) % 3]
+    for logits, rule, as_before in (
+        (right, OF_SAMPLES, True),
+        (wrong_half, OF_SAMPLES, False),
+        (wrong_half, OF_FEATURES, True),
+    ):
+        kernel = replace(outputs(TRUTH), source=logits, source_labels=labels)
+        candidates = {
+            "source_only": replace(outputs(TRUTH), source=right, source_labels=labels),
+            "source_kernel": kernel,
+        }
+        found = answer_together(candidates, UNADAPTED, PRIOR, None, FAR, rule)
+        assert (weight_of(found, "source_kernel") == 0.5) == as_before
+        assert weight_of(found, "source_kernel") <= 0.5
 
 
 def test_nothing_is_in_doubt_where_hardly_anything_changes() -> None:

@@ -7,7 +7,8 @@ change.
 
 Smooth classes fit neighbourhoods better also where they are wrong, and a candidate that aligns the domains may have
 found other clusters than the classes. So one that adapts counts the less, the more classes it changes that the nearest
-samples of the source speak for: by a :class:`Rule`, its fit must grow with their share.
+samples of the source speak for: by a :class:`Rule`, its fit must grow with their share. One that knows the source alone
+counts the less, the more often it is wrong on the source.
 """
 
 import math
@@ -21,7 +22,7 @@ from vmt.errors import InputError
 from vmt.validators.choice import MANY_CHANGED, Choice, Finding
 from vmt.validators.clusters import neighbour_agreement
 from vmt.validators.evidence import Evidence, scores
-from vmt.validators.predictions import collapse_alarm, probabilities
+from vmt.validators.predictions import collapse_alarm, probabilities, source_accuracy
 
 AVERAGE = "average"
 """The name of the mean of several candidates."""
@@ -38,10 +39,13 @@ class Rule:
     by_changed: float = 0.0
     """The fit of a candidate that adapts is lowered by this times the share of the samples whose classes it changes,
     compared with those that do not adapt. A sample counts as much as the source speaks for the class before."""
+    by_source: float = 0.0
+    """The fit of a candidate that does not adapt is lowered by this times what it loses on held-out samples of the
+    source against the best of them."""
 
 
 # By benchmarks/own_data_rules.py on the tasks for choosing (docs/auto.md).
-OF_SAMPLES = Rule(temperature=0.15, by_changed=4.0)
+OF_SAMPLES = Rule(temperature=0.1, by_changed=4.0, by_source=1.0)
 # By benchmarks/styled_pictures.py (docs/photographs.md): on features of a pretrained network, adapting nearly always
 # helps, and every changed class counts alike, because the source says little about another style of pictures.
 OF_FEATURES = Rule(temperature=0.2, by_changed=0.2)
@@ -90,11 +94,10 @@ def answer_together(
     alarms = {name: collapse_alarm(each, shares) for name, each in logits.items()}
     before = _classes(logits, dict.fromkeys(unadapted, 1.0))
     known = torch.ones_like(before) if support is None else support.to(before.device).gather(1, before[:, None])[:, 0]
-    worth = {
-        name: fits[name] - (0.0 if name in unadapted else rule.by_changed * _differing(each.argmax(1), before, known))
-        for name, each in logits.items()
-        if alarms[name] is None
-    } or {unadapted[0]: fits[unadapted[0]]}
+    lost = {name: rule.by_changed * _differing(each.argmax(1), before, known) for name, each in logits.items()}
+    lost |= {name: rule.by_source * each for name, each in _lost_on_source(candidates, unadapted).items()}
+    worth = {name: fits[name] - lost[name] for name in candidates if alarms[name] is None}
+    worth = worth or {unadapted[0]: fits[unadapted[0]]}
     counts = _counts(worth, rule.temperature)
     weights = _weights(counts)
     adapting = {name: weight for name, weight in counts.items() if name not in unadapted}
@@ -131,6 +134,17 @@ def answer_together(
         ranking = (AVERAGE, *ranking)
     reason = _explained(weights, share, fits, found, others, doubt)
     return Together(tuple(members), tuple(weights.values()), doubt, Choice(ranking[0], ranking, reason, found))
+
+
+def _lost_on_source(candidates: Mapping[str, Evidence], unadapted: Sequence[str]) -> dict[str, float]:
+    """By how much the accuracy on held-out samples of the source is below the best; 0 without such samples."""
+    parts = {name: (candidates[name].source, candidates[name].source_labels) for name in unadapted}
+    known = {
+        name: float(source_accuracy(logits, labels))
+        for name, (logits, labels) in parts.items()
+        if logits is not None and labels is not None
+    }
+    return {name: max(known.values()) - own for name, own in known.items()} | dict.fromkeys(parts.keys() - known, 0.0)
 
 
 def _counts(worth: Mapping[str, float], temperature: float) -> dict[str, float]:
