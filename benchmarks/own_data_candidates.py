@@ -6,8 +6,8 @@
 A rule that decides which candidates answer can then be tried on every task within seconds (own_data_rules.py). Each
 task and seed has a file, TASK.SEED.npz, with the logits of every candidate for the target samples that ``auto`` looks
 at and for the test part of the target. Files that exist are not made again. --further trains other methods as well, so
-that they can be tried as candidates. With --features, the tasks are the pairs of the domains in a file of
-styled_pictures.py.
+that they can be tried as candidates. --tasks may also name tasks of validators_tasks.py on which nothing about ``auto``
+was chosen. With --features, the tasks are the pairs of the domains in a file of styled_pictures.py.
 """
 
 import argparse
@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from own_data_more import tasks_for_choosing
 from own_data_tasks import TASKS, Array, Problem
+from validators_tasks import PAIR_TASKS
 
 from vmt.api import task_of
 from vmt.data.files.features import Extractor
@@ -71,7 +72,7 @@ def keep_outputs(name: str, seed: int, folder: Path, features: Path | None, furt
     torch.set_num_threads(1)
     began = time.process_time()
     if features is None:
-        task = task_with_test(tasks_for_choosing()[name].problem(seed))
+        task = task_with_test((PAIR_TASKS | tasks_for_choosing())[name].problem(seed))
     else:
         task = task_of_features(features, name)
     with warnings.catch_warnings(action="ignore"):
@@ -127,7 +128,7 @@ def pairs_in(file: Path) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--tasks", nargs="+", default=list(tasks_for_choosing()), help="names of tasks for choosing (default: all)")
+    add("--tasks", nargs="+", default=list(tasks_for_choosing()), help="names of tasks (default: those for choosing)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="those of the tasks of own_data_tasks.py")
     add("--more-seeds", type=int, nargs="+", default=[0, 1], help="those of the other tasks")
     add("--features", type=Path, help="use the pairs of the domains in this file, with --more-seeds")

@@ -108,7 +108,7 @@ def answer_together(
         if changed >= MANY_CHANGED:
             doubt = (
                 f"whether adapting helps is in doubt: it would change {changed:.0%} of the classes, and these do not "
-                "fit the target clearly better; label some samples of the target and compare with vmt evaluate"
+                "fit the target well enough to be believed; label some samples of the target and compare with vmt evaluate"
             )
     if not averages:
         kind = [name for name in weights if (name in adapting) == (share >= 0.5)]
@@ -177,7 +177,7 @@ def _differing(one: Tensor, other: Tensor, known: Tensor | float = 1.0) -> float
 
 def _left_out(alarm: str | None) -> str:
     """Why a candidate is not part of the answer."""
-    return "its classes fit the target much less well" if alarm is None else f"it may have collapsed ({alarm})"
+    return "it counts much less" if alarm is None else f"it may have collapsed ({alarm})"
 
 
 def _explained(
@@ -195,7 +195,8 @@ def _explained(
     else:
         said = (
             f"The answer is the weighted mean of {', '.join(parts[:-1])} and {parts[-1]}: the better the classes of a "
-            f"candidate fit the target, the more it counts. Those that adapt have {share:.0%} of the weight."
+            "candidate fit the target, the more it counts, and the less, the more the source speaks against it. "
+            f"Those that adapt have {share:.0%} of the weight."
         )
     if doubt is not None:
         said += f" {doubt[0].upper()}{doubt[1:]}."
