@@ -108,7 +108,8 @@ def answer_together(
         if changed >= MANY_CHANGED:
             doubt = (
                 f"whether adapting helps is in doubt: it would change {changed:.0%} of the classes, and these do not "
-                "fit the target well enough to be believed; label some samples of the target and compare with vmt evaluate"
+                "fit the target well enough to be believed; label some samples of the target and compare with vmt "
+                "evaluate"
             )
     if not averages:
         kind = [name for name in weights if (name in adapting) == (share >= 0.5)]
