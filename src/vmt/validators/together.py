@@ -32,20 +32,27 @@ LEAST_WEIGHT = 0.05
 
 @dataclass(frozen=True)
 class Rule:
-    """How much a candidate counts, by its fit."""
+    """How much a candidate counts, by its value, which begins with its fit."""
 
     temperature: float
-    """A candidate whose fit is worse by this counts 1/e as much."""
+    """A candidate whose value is worse by this counts 1/e as much."""
     by_changed: float = 0.0
-    """The fit of a candidate that adapts is lowered by this times the share of the samples whose classes it changes,
+    """The value of a candidate that adapts is lowered by this times the share of the samples whose classes it changes,
     compared with those that do not adapt. A sample counts as much as the source speaks for the class before."""
     by_source: float = 0.0
-    """The fit of a candidate that does not adapt is lowered by this times what it loses on held-out samples of the
+    """The value of a candidate that does not adapt is lowered by this times what it loses on held-out samples of the
     source against the best of them."""
+    floor: float | None = None
+    """With a floor, a fit counts as −log(1 − fit + floor): from 0.9 to 0.99 is as much as from 0 to 0.8, because few
+    clusters are that clear by chance. Without one, it counts as it is."""
+
+    def of_fit(self, fit: float) -> float:
+        """The value that a candidate begins with."""
+        return fit if self.floor is None else -math.log(1 - fit + self.floor)
 
 
 # By benchmarks/own_data_rules.py on the tasks for choosing (docs/auto.md).
-OF_SAMPLES = Rule(temperature=0.1, by_changed=4.0, by_source=1.0)
+OF_SAMPLES = Rule(temperature=0.5, by_changed=16.0, by_source=3.0, floor=0.02)
 # By benchmarks/styled_pictures.py (docs/photographs.md): on features of a pretrained network, adapting nearly always
 # helps, and every changed class counts alike, because the source says little about another style of pictures.
 OF_FEATURES = Rule(temperature=0.2, by_changed=0.2)
@@ -96,8 +103,8 @@ def answer_together(
     known = torch.ones_like(before) if support is None else support.to(before.device).gather(1, before[:, None])[:, 0]
     lost = {name: rule.by_changed * _differing(each.argmax(1), before, known) for name, each in logits.items()}
     lost |= {name: rule.by_source * each for name, each in _lost_on_source(candidates, unadapted).items()}
-    worth = {name: fits[name] - lost[name] for name in candidates if alarms[name] is None}
-    worth = worth or {unadapted[0]: fits[unadapted[0]]}
+    worth = {name: rule.of_fit(fits[name]) - lost[name] for name in candidates if alarms[name] is None}
+    worth = worth or {unadapted[0]: 0.0}
     counts = _counts(worth, rule.temperature)
     weights = _weights(counts)
     adapting = {name: weight for name, weight in counts.items() if name not in unadapted}
