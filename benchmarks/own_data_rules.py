@@ -14,7 +14,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,15 @@ from vmt.validators.evidence import Evidence
 from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Rule, answer_together
 
 NEAR, HARM = 2.0, 1.0
-TEMPERATURES = (0.05, 0.1, 0.2, 0.4)
-BY_CHANGED = (0.0, 0.2, 0.4, 0.6, 0.8)
-BY_CHANGED_WITH_SUPPORT, BY_SOURCE = (2.0, 3.0, 4.0, 6.0), (0.0, 0.5, 1.0, 2.0)
+# Rules in which all changed classes count alike, and those in which the source has a say: with fits as they are, and
+# with their logarithms.
+TEMPERATURES, BY_CHANGED = (0.1, 0.2, 0.4), (0.0, 0.2, 0.4, 0.6)
+WITH_SUPPORT = (
+    *(Rule(0.1, by_changed, 1.0) for by_changed in (2.0, 3.0, 4.0)),
+    *(Rule(*values, 3.0, 0.02) for values in product((0.3, 0.5, 0.8), (8.0, 12.0, 16.0, 24.0))),
+    *(Rule(0.5, 16.0, by_source, 0.02) for by_source in (0.0, 6.0)),
+    *(Rule(0.5, 16.0, 3.0, floor) for floor in (0.01, 0.05)),
+)
 
 Weights = Mapping[str, float]
 
@@ -114,14 +120,11 @@ def rules(found: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callab
         yield name, alike([name])
     yield "mean of all", alike(own)
     yield "mean of those that adapt", alike([name for name in own if name not in UNADAPTED])
-    for temperature in TEMPERATURES:
-        for by_changed in BY_CHANGED:
-            rule = Rule(temperature, by_changed)
-            yield named(rule), by(rule, own, by_support=False)
-        for by_changed in () if on_features else BY_CHANGED_WITH_SUPPORT:
-            for by_source in BY_SOURCE:
-                rule = Rule(temperature, by_changed, by_source)
-                yield f"{named(rule)} by support", by(rule, own, by_support=True)
+    for temperature, by_changed in product(TEMPERATURES, BY_CHANGED):
+        rule = Rule(temperature, by_changed)
+        yield named(rule), by(rule, own, by_support=False)
+    for rule in () if on_features else WITH_SUPPORT:
+        yield f"{named(rule)} by support", by(rule, own, by_support=True)
     further = [name for name in found if name not in own]
     for count in range(1, len(further) + 1):
         for some in combinations(further, count):
@@ -130,7 +133,8 @@ def rules(found: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callab
 
 def named(rule: Rule) -> str:
     by_source = f", by_source {rule.by_source}" if rule.by_source else ""
-    return f"temperature {rule.temperature}, by_changed {rule.by_changed}{by_source}"
+    floor = "" if rule.floor is None else f", floor {rule.floor}"
+    return f"temperature {rule.temperature}, by_changed {rule.by_changed}{by_source}{floor}"
 
 
 def judged(cases: Sequence[Case], rule: Callable[[Case], Weights]) -> dict[str, Any]:

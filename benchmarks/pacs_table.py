@@ -47,7 +47,8 @@ $ python benchmarks/pacs_finetune.py --data PACS --seeds 3 --jobs 8
 ```
 
 Where a row has fewer than three runs, the others failed: eight runs at once did not fit into the memory of the GPU, and
-where samples were streamed for that reason, the validators had an error that has been corrected since. *Frozen* is the last model of the same method on frozen features, from the tables above.
+where samples were streamed for that reason, the validators had an error that has been corrected since. *Frozen* is the
+last model of the same method on frozen features, from the tables above.
 """
 
 

@@ -174,7 +174,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=288, help="total number of runs (default: 288)")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each (default: 1)")
     parser.add_argument("--tables", action="store_true", help="only make the tables and the figure")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of validators-study.md (default: docs)")
+    parser.add_argument(
+        "--docs", type=Path, default=ROOT / "docs", help="folder of validators-study.md (default: docs)"
+    )
     arguments = parser.parse_args()
     if not arguments.tables:
         fill(arguments.out, arguments.runs, arguments.workers)

@@ -387,7 +387,9 @@ def main() -> None:
     parser.add_argument("--evidence", type=Path, help="folder to keep the outputs of the candidates in")
     parser.add_argument("--rescore", action="store_true", help="score kept outputs again")
     parser.add_argument("--tables", action="store_true", help="only print the tables")
-    parser.add_argument("--docs", type=Path, help="a page to write the tables of all records to: docs/validators-study.md")
+    parser.add_argument(
+        "--docs", type=Path, help="a page to write the tables of all records to: docs/validators-study.md"
+    )
     a = parser.parse_args()
     tasks = tasks_named(a.tasks)
     os.environ.setdefault("OMP_NUM_THREADS", "1")

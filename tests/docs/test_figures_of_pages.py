@@ -467,9 +467,10 @@ def name_of_rule(label: str) -> str:
     names = {"weighted by the fit alone": "temperature 0.1, by_changed 0.0", "mean of the four": "mean of all"}
     if tried := re.fullmatch(r"temperature ([\d.]+), less ([\d.]+) of the classes changed", label):
         return f"temperature {tried[1]}, by_changed {tried[2]}"
-    if tried := re.fullmatch(r"temperature ([\d.]+), penalty (\d), source ([\d.]+)", label):
-        by_source = "" if tried[3] == "0.0" else f", by_source {tried[3]}"
-        return f"temperature {tried[1]}, by_changed {tried[2]}.0{by_source} by support"
+    if tried := re.fullmatch(r"(logarithm, )?temperature ([\d.]+), penalty (\d+), source (\d)(, floor [\d.]+)?", label):
+        by_source = "" if tried[4] == "0" else f", by_source {tried[4]}.0"
+        floor = (tried[5] or ", floor 0.02") if tried[1] else ""
+        return f"temperature {tried[2]}, by_changed {tried[3]}.0{by_source}{floor} by support"
     return names.get(label, label.replace("the same rule ", "").replace("`", ""))
 
 

@@ -68,7 +68,7 @@ def test_the_folder_can_be_reported_and_used(chosen: Path, files: Path, tmp_path
 def test_a_folder_of_runs_stands_for_the_candidates_in_it(chosen: Path, files: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(chosen, runs / "auto")
-    shutil.copytree(chosen / "mcc", runs / "alone")
+    shutil.copytree(chosen / "vmt_mcc", runs / "alone")
     data = DataSpec(source=str(files / "source.npz"), target=str(files / "target.npz"))
     (runs / "begun").mkdir()
     write_record(runs / "begun", {**RunSpec(data, Recipe("auto", {"iterations": {"mcc": 40}})).to_dict()})
@@ -77,7 +77,7 @@ def test_a_folder_of_runs_stands_for_the_candidates_in_it(chosen: Path, files: P
     ran = command("select", runs, "--json")
     assert ran.returncode == 0, ran.stderr
     ranked = {each["run"] for each in json.loads(ran.stdout)["ranking"]}
-    assert ranked == {str(runs / "alone"), *(str(runs / "auto" / name) for name in OF_VECTORS)}
+    assert ranked == {str(runs / "alone"), *(str(runs / "auto" / name) for name in TRAINED)}
 
 
 def test_a_choice_without_a_candidate_yet_cannot_be_reported(tmp_path: Path) -> None:

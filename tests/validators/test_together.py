@@ -59,7 +59,7 @@ def test_those_that_adapt_count_most_where_they_fit_the_target_better() -> None:
 
 
 def test_a_candidate_counts_less_the_worse_it_fits_and_is_left_out_in_the_end() -> None:
-    found = decided(wrong(0.1), TRUTH, wrong(0.1, seed=2), wrong(0.6, seed=3))
+    found = decided(wrong(0.1), wrong(0.02), wrong(0.05, seed=2), wrong(0.6, seed=3))
     assert weight_of(found, "a") > weight_of(found, "b") > 0
     assert "c" not in found.members
     assert found.choice.findings["a"].doubt is None
