@@ -43,8 +43,8 @@ class Rule:
     """The value of a candidate that does not adapt is lowered by this times what it loses on held-out samples of the
     source against the best of them."""
     floor: float | None = None
-    """With a floor, a fit counts as −log(1 − fit + floor): from 0.9 to 0.99 is as much as from 0 to 0.8, because few
-    clusters are that clear by chance. Without one, it counts as it is."""
+    """With a floor, a fit counts as −log(1 − fit + floor): clusters that are nearly clear of errors are rare by chance,
+    so that the last errors count most. Without one, it counts as it is."""
 
     def of_fit(self, fit: float) -> float:
         """The value that a candidate begins with."""
