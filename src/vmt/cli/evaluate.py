@@ -82,6 +82,8 @@ def test_set(arguments: argparse.Namespace, backbone: Backbone | None) -> tuple[
     if not folder.is_dir():
         raise InputError(f"{folder} is a model file, which has no test set: give one with --test.")
     spec = read_run(folder)
+    if not spec.data.in_files:
+        raise InputError(f"the samples of the run {folder} were given as arrays in Python: give others with --test.")
     data = spec.data if arguments.data is None else replace(spec.data, data=arguments.data)
     check_features(data, given(arguments, ["features"]).values(), folder)
     memory = spec.recipe.config.memory

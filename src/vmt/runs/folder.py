@@ -162,11 +162,19 @@ def check_free(folder: Path) -> None:
 
 def check_not_over(folder: Path) -> None:
     """Refuse to resume a run that has ended and has no checkpoints: it would start again and overwrite its results."""
-    if (folder / RUN).exists() and "search" in read_record(folder)[1]:
-        raise InputError(f"{folder} holds a search: continue it by the same vmt search command, with the same --out.")
+    check_no_search(folder)
     if (folder / MODEL).exists() and not checkpoints(folder / CHECKPOINTS):
         raise InputError(
             f"the run in {folder} has ended and has no checkpoint to resume from: start a new run in another folder."
+        )
+
+
+def check_no_search(folder: Path) -> None:
+    """Refuse to resume a search as if it were a run."""
+    if (folder / RUN).exists() and "search" in read_record(folder)[1]:
+        raise InputError(
+            f"{folder} holds a search: continue it by the same vmt search command, with the same --out, or the same "
+            "call of vmt.search."
         )
 
 
@@ -288,6 +296,9 @@ def check_same_choice(folder: Path, config: Config, net: str, iterations: int | 
 
 def check_started_from_python(folder: Path) -> None:
     """Refuse to resume from Python a run whose record cannot show whether the arguments are still the same."""
+    check_no_search(folder)
+    if (before := recorded_recipe(folder)) is not None and before.method == AUTO:
+        raise InputError(f"the run in {folder} was started with the method {AUTO}: resume it with method={AUTO!r}.")
     if (folder / RUN).exists() and "identity" not in read_record(folder)[1]:
         raise InputError(f"{folder} was started by vmt train: resume it with vmt train --resume {folder}.")
 
@@ -318,6 +329,18 @@ _locked: dict[Path, int] = {}
 """The folders that this process has locked, and the thread that locked each."""
 
 
+def create_folder(folder: Path) -> None:
+    """Create the folder of a run or of a search if needed; a name that would lead to trouble later is refused."""
+    if not is_utf8(folder):  # checkpoints would be written there, but safetensors could not open them again
+        raise InputError(f"the folder {shown(folder)} has a name that is not UTF-8: choose another --out.")
+    if folder.parts[:1] == ("~",):  # removing a folder named ~ is dangerous
+        raise InputError(f"the folder {folder} begins with ~, which the shell has not replaced: write the path out.")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose a folder with --out.")
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[bool]:
     """Create a folder if needed and lock it for this thread; the thread may lock it again inside.
@@ -325,20 +348,14 @@ def folder_lock(folder: Path) -> Iterator[bool]:
     The system releases the lock when the process ends, however it ends. The lock file stays. Yields whether the folder
     is locked: where there are no locks, another process may be writing to it.
     """
-    if not is_utf8(folder):  # checkpoints would be written there, but safetensors could not open them again
-        raise InputError(f"the folder {shown(folder)} has a name that is not UTF-8: choose another --out.")
-    if folder.parts[:1] == ("~",):  # removing a folder named ~ is dangerous
-        raise InputError(f"the folder {folder} begins with ~, which the shell has not replaced: write the path out.")
     key = folder.resolve()
     if key in _locked:
         if _locked[key] != threading.get_ident():
             raise InUse(f"another thread of this process is writing to {folder}: give each thread its own folder.")
         yield True
         return
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: choose a folder with --out.")
+    create_folder(folder)
     with explain_write_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("a+")
     with file:
         is_locked = _lock(file, folder)

@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 from torch import nn
 
 from vmt.data.task import Task
-from vmt.disk import explain_write_errors, waiting_lock
+from vmt.disk import waiting_lock
 from vmt.errors import Diverged, InputError, counted, first_line, parsing
 from vmt.methods.nouns import Method
 from vmt.methods.settings import AUTO
@@ -48,6 +48,7 @@ from vmt.runs.folder import (
     RunSpec,
     check_free,
     check_same_data,
+    create_folder,
     data_fingerprint,
     differences,
     environment,
@@ -204,8 +205,7 @@ def require_optuna() -> Any:
 def join(search: SearchSpec, task: Task) -> Any:
     """Start the study of a search, or join the one that other processes have started with the same command."""
     optuna = require_optuna()
-    with explain_write_errors(search.folder):
-        search.folder.mkdir(parents=True, exist_ok=True)
+    create_folder(search.folder)
     fingerprint = data_fingerprint(task)
     with waiting_lock(search.folder / TAKING):
         about = described(search)
