@@ -31,11 +31,12 @@ from vmt.runs.auto import Portfolio, carry_out_auto, check_arguments_of_auto
 from vmt.runs.callbacks import Callback
 from vmt.runs.folder import check_same_choice, check_started_from_python, recorded_recipe
 from vmt.runs.recipes import every_setting
-from vmt.runs.run import LOWER_BOUND, Run, carry_out, make_run
+from vmt.runs.run import Run, carry_out, make_run
 from vmt.runs.search import check_method, require_optuna
 from vmt.runs.search_result import SearchResult, search_around
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
+from vmt.validators.choice import REFERENCE
 from vmt.validators.registry import DEFAULT
 
 
@@ -326,7 +327,7 @@ def search(
     with nullcontext(out) if out is not None else TemporaryDirectory() as folder:
         return search_around(
             run_of(method, asked, dirt_t),
-            run_of(LOWER_BOUND, {}, False),
+            run_of(REFERENCE, {}, False),
             Path(folder),
             space,
             minutes=minutes,

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from vmt.errors import InputError
 from vmt.estimator import VMTClassifier
-from vmt.runs.run import LOWER_BOUND
 from vmt.runs.search import check_method, require_optuna
 from vmt.runs.search_result import search_around
+from vmt.validators.choice import REFERENCE
 from vmt.validators.registry import DEFAULT
 
 
@@ -103,7 +103,7 @@ class VMTSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         fitted = clone(self.estimator)
         source, labels, target, known = fitted._domains(X, y, sample_domain, X_target, y_target)
         task = fitted._task(source, labels, target, known, held_out=True)
-        lower = clone(self.estimator).set_params(method=LOWER_BOUND, dirt_t=False)
+        lower = clone(self.estimator).set_params(method=REFERENCE, dirt_t=False)
         run = fitted._run(task, known)
         run = replace(run, recipe=replace(run.recipe, target_labels=None if known is None else 1.0))
         given = {} if fitted.evaluate_every is None else {"evaluate_every": fitted.evaluate_every}
@@ -122,7 +122,7 @@ class VMTSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
                 trials=self.trials,
                 net=fitted.net if callable(fitted.net) else None,
             )
-        self.best_params_ = {"method": LOWER_BOUND} if found.chosen == LOWER_BOUND else dict(found.params)
+        self.best_params_ = {"method": REFERENCE} if found.chosen == REFERENCE else dict(found.params)
         self.best_score_ = float("nan") if found.score is None else found.score
         fitted.model_ = found.model
         fitted.n_iter_ = int(found.model.about["step"])

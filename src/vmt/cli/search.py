@@ -138,14 +138,17 @@ def run(arguments: argparse.Namespace) -> int:
 def reference_by_flags(arguments: argparse.Namespace, data: DataSpec, task: Any) -> Recipe:
     """The recipe of source only for the same samples, with the network that the flags name, if any."""
     from vmt.runs.recipes import recipe_for
+    from vmt.validators.choice import REFERENCE
 
     asked = given(arguments, ["iterations", "net", "instance_norm", *names_of(NetSettings)])
     ready = format_by_flags(arguments) is not None
-    return recipe_for(data, task, {**asked, "method": "source_only"}, False, arguments.device or "auto", ready)
+    return recipe_for(data, task, {**asked, "method": REFERENCE}, False, arguments.device or "auto", ready)
 
 
 def show(result: SearchResult, out: Path, data: DataSpec) -> None:
     """Print the best trials, what the settings contribute, and what was chosen."""
+    from vmt.report.trial_table import setting_as_text
+
     width = terminal_width()
     trials = result.trials[:SHOWN]
     names = list(dict.fromkeys(name for trial in trials for name in trial["settings"]))
@@ -156,7 +159,7 @@ def show(result: SearchResult, out: Path, data: DataSpec) -> None:
     labelled = any(trial["target_accuracy"] is not None for trial in trials)
     if labelled:
         columns.append(Column("target accuracy*", [number(trial["target_accuracy"]) for trial in trials]))
-    columns += [Column(name, [written(trial["settings"].get(name)) for trial in trials]) for name in names]
+    columns += [Column(name, [setting_as_text(trial["settings"].get(name)) for trial in trials]) for name in names]
     print(fitted(Column("trial", [str(trial["number"]) for trial in trials]), columns, width), file=STDOUT)
     more = len(result.trials) - len(trials)
     if more > 0:
@@ -172,7 +175,3 @@ def show(result: SearchResult, out: Path, data: DataSpec) -> None:
         say("The time is up before all trials were finished: run the same command to continue.", width)
     quoted = shlex.quote(str(out))
     print(f"The model is {out}/model.safetensors; see the trials with: vmt report {quoted} -o report.html", file=STDOUT)
-
-
-def written(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)

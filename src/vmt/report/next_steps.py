@@ -32,6 +32,7 @@ from vmt.runs.recipes import (
 from vmt.runs.record import RunRecord, find_runs
 from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
+from vmt.validators.choice import REFERENCE
 
 HELD_OUT = "held-out/"
 # No recipe has a larger λ_t.
@@ -152,7 +153,7 @@ def source_only_step(
         return [Step(text, report_command([beside, *folders], options, options.test, out))]
     recipe = like.run.spec.recipe
     length, more = recipe.settings.get("iterations"), (recipe.dirt_t or {}).get("iterations", 0)
-    changes = {"method": "source_only", "dirt_t": None, **({} if length is None else {"iterations": length + more})}
+    changes = {"method": REFERENCE, "dirt_t": None, **({} if length is None else {"iterations": length + more})}
     folder = like.run.folder.with_name("source-only")
     text = "Compare with no adaptation: train source only, and report both."
     return [again(text, like, options, folder if not folder.exists() else free(folder), **changes)]
@@ -166,7 +167,7 @@ def source_only_beside(run: RunRecord) -> Path | None:
         except InputError:
             continue
         same_data = record.get("fingerprint") == run.run_json.get("fingerprint")
-        if same_data and spec.recipe.method == "source_only" and model_at_the_end(folder).is_file():
+        if same_data and spec.recipe.method == REFERENCE and model_at_the_end(folder).is_file():
             return folder
     return None
 

@@ -40,7 +40,7 @@ def trial_row(trial: Mapping[str, Any], names: list[str], labelled: bool, is_cho
     cells = [state, "–" if score is None else f"{score:.4f}"]
     if labelled:
         cells.append("–" if accuracy is None else share(accuracy))
-    cells += [escape(written(trial.get("settings", {}).get(name))) for name in names]
+    cells += [escape(setting_as_text(trial.get("settings", {}).get(name))) for name in names]
     return f'<tr><th scope="row">{escape(trial["name"])}{use}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
@@ -59,5 +59,6 @@ def importances_table(importances: Mapping[str, float]) -> str:
     )
 
 
-def written(value: Any) -> str:
+def setting_as_text(value: Any) -> str:
+    """The value of a setting as a cell; a dash if the trial does not have it."""
     return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)

@@ -58,9 +58,9 @@ from vmt.train.checkpoint import CHECKPOINTS, checkpoints, last_step
 from vmt.train.config import Config
 from vmt.train.log import LOG, require_tensorboard
 from vmt.train.loop import Outcome, interruptible, place, target_to_evaluate, train
+from vmt.validators.choice import REFERENCE
 from vmt.validators.class_shares import ClassShares
 
-LOWER_BOUND = "source_only"
 # Batch-norm statistics of this many target samples are hardly better with more.
 ADABN_SAMPLES = 5_000
 
@@ -287,7 +287,7 @@ def _concluded(run: Run, outcome: Outcome, shares: ClassShares | None, folder: P
     about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
     if outcome.best is None:
         del about["best"]
-    if run.method.name == LOWER_BOUND and outcome.finished:
+    if run.method.name == REFERENCE and outcome.finished:
         summary["adabn"] = ranks.from_first(lambda: renormalised(run, outcome.network))
     if run.result_is_best and keep_best and outcome.best is None and outcome.finished:
         warnings.warn(f"{keep_best} has no score for any model of this run, so the last is kept.", stacklevel=4)

@@ -60,13 +60,14 @@ from vmt.runs.ranking import history_of
 from vmt.runs.ray_tasks import OnRay, connected, in_ray_workers
 from vmt.runs.recipes import UNALIGNED, Recipe, evaluations_for
 from vmt.runs.record import read_run_record
-from vmt.runs.run import LOWER_BOUND, Run, carry_out
+from vmt.runs.run import Run, carry_out
 from vmt.runs.space import Range, default_of, default_space, read_space, with_values
 from vmt.runs.spec import DataSpec, load_data
 from vmt.runs.workers import in_workers
 from vmt.train.checkpoint import CHECKPOINTS, last_step
 from vmt.train.log import LOG, read_log
 from vmt.train.loop import interruptible
+from vmt.validators.choice import REFERENCE
 from vmt.validators.refinement import comparable_scores
 from vmt.validators.registry import DEFAULT, check_name
 
@@ -133,7 +134,7 @@ class SearchSpec:
 
     @property
     def reference_folder(self) -> Path:
-        return self.folder / LOWER_BOUND
+        return self.folder / REFERENCE
 
     def defaults(self) -> dict[str, Any]:
         """The settings of trial 0: the defaults, or what is nearest to them in the space."""
@@ -343,7 +344,7 @@ def work_on(search: SearchSpec, seconds: float | None = None, notify: Notify = s
                 if folder is None:
                     time.sleep(PAUSE)
                     continue
-                label = LOWER_BOUND if trial is None else f"trial {trial.number}"
+                label = REFERENCE if trial is None else f"trial {trial.number}"
                 if (folder / RUN).exists() and not (folder / SUMMARY).exists():
                     step = last_step(folder / CHECKPOINTS) or 0
                     notify(f"{label}: resumed from iteration {step}, where another process left it.")

@@ -22,7 +22,7 @@ from vmt.progress import silent, to_stderr
 from vmt.runs.auto import PROBE_SAMPLES, replace_about
 from vmt.runs.folder import MODEL, SUMMARY, read_record
 from vmt.runs.record import read_summary
-from vmt.runs.run import LOWER_BOUND, Run
+from vmt.runs.run import Run
 from vmt.runs.search import (
     TRIALS,
     SearchSpec,
@@ -35,7 +35,7 @@ from vmt.runs.search import (
     spec_around,
 )
 from vmt.train.checkpoint import CHECKPOINTS
-from vmt.validators.choice import Choice, choose
+from vmt.validators.choice import REFERENCE, Choice, choose
 
 CONCLUDING = ".concluding"
 # The explanation has the reasons for at most this many trials that are not credible.
@@ -79,14 +79,14 @@ def conclude(search: SearchSpec, task: Task) -> SearchResult:
                 "longer, or with another --space."
             )
         choice = None
-        if LOWER_BOUND in models and len(models) > 1:
+        if REFERENCE in models and len(models) > 1:
             probe = make_probe(task, PROBE_SAMPLES)
             assert probe is not None
             evidence = {name: probe.evidence(model.network, None) for name, model in models.items()}
             choice = choose(evidence, probe.prior)
         names = [name for name in map(name_of, ranking) if name in models]
         credible = [name for name in names if choice is None or choice.findings[name].doubt is None]
-        chosen = (credible or [LOWER_BOUND])[0]
+        chosen = (credible or [REFERENCE])[0]
         trials = rows(study)
         reason = explanation(search, chosen, names, choice, trials)
         importances = importances_of(study, search)
@@ -158,18 +158,18 @@ def explanation(
     scores = {trial["name"]: trial["score"] for trial in finished}
     doubts = {name: choice.findings[name].doubt for name in names} if choice is not None else {}
     rejected = [f"{name}: {doubt}" for name, doubt in doubts.items() if doubt]
-    if chosen == LOWER_BOUND:
+    if chosen == REFERENCE:
         if not names:
-            return f"No trial has finished without collapse, so {LOWER_BOUND} is kept."
-        text = f"None of the best {counted(len(names), 'trial')} is credibly better than {LOWER_BOUND}, which is kept."
+            return f"No trial has finished without collapse, so {REFERENCE} is kept."
+        text = f"None of the best {counted(len(names), 'trial')} is credibly better than {REFERENCE}, which is kept."
         return f"{text} {few(rejected, SHOWN)}."
     better = names.index(chosen)
     text = f"Trial {int(chosen)} is chosen: its {search.by}, {scores[chosen]:.4f}, is the highest of "
     text += f"{counted(len(finished) - better, 'credible trial' if better else 'finished trial')}"
     if choice is not None:
-        mine, reference = choice.findings[chosen], choice.findings[LOWER_BOUND]
+        mine, reference = choice.findings[chosen], choice.findings[REFERENCE]
         text += (
-            f", and its classes fit the neighbourhoods of the target better than those of {LOWER_BOUND} "
+            f", and its classes fit the neighbourhoods of the target better than those of {REFERENCE} "
             f"({mine.neighbours:.2f} against {reference.neighbours:.2f})"
         )
     text += "."
@@ -202,7 +202,7 @@ def summary_of(
     is_finished: bool,
 ) -> dict[str, Any]:
     """What summary.json says: about the chosen run, how it was chosen, and about the whole search."""
-    place = search.folder / (chosen if chosen == LOWER_BOUND else f"{TRIALS}/{chosen}")
+    place = search.folder / (chosen if chosen == REFERENCE else f"{TRIALS}/{chosen}")
     findings = {} if choice is None else choice.findings
     candidates = {
         name: {"neighbours": finding.neighbours, "alarm": finding.alarm, "doubt": finding.doubt}

@@ -21,6 +21,7 @@ from vmt.validators.refinement import refined_scores
 from vmt.validators.registry import INFORMATIVE, check_name
 
 REFERENCE = "source_only"
+"""The method that does not adapt, with which every candidate is compared."""
 NEIGHBOURS = "neighbours"
 # If a candidate predicts other classes than the reference for at least this share of the samples, the domains differ
 # enough for the neighbourhoods to decide. Below it, smoother classes fit neighbourhoods better without being right more
