@@ -8,6 +8,7 @@ import pytest
 
 from vmt import methods
 from vmt.errors import InputError
+from vmt.methods import settings
 from vmt.methods.nodes import Joined, View
 from vmt.methods.nouns import Adam, Method, Network, Phase, WarmUp
 from vmt.methods.systems import CLASSIFIER, SOURCE, TARGET
@@ -123,6 +124,10 @@ def test_a_method_is_found_by_its_name() -> None:
         methods.named("vmt+mcc")
     with pytest.raises(InputError, match="dirt_t=True"):
         methods.named("DIRT-T")
+
+
+def test_the_command_line_names_every_method() -> None:
+    assert tuple(methods.METHODS) == settings.METHODS
 
 
 def test_methods_are_values() -> None:

@@ -34,7 +34,6 @@ from vmt.methods.nouns import (
     warmed_up,
 )
 from vmt.methods.settings import AUTO
-from vmt.methods.settings import METHODS as NAMES
 from vmt.methods.terms import L_c, L_d, L_disc, L_m, L_mcc, L_v, L_y, domain_accuracy, health, term_name
 
 ADAM = Adam()
@@ -523,8 +522,23 @@ def renamed(base: Method, name: str) -> Method:
 
 
 METHODS: dict[str, Callable[..., Method]] = {
-    name: globals()[name] if name in globals() else getattr(published, name) for name in NAMES
+    "source_only": source_only,
+    "target_only": target_only,
+    "adabn": adabn,
+    "mmd": mmd,
+    "mcc": mcc,
+    "dann": dann,
+    "cdan": cdan,
+    "vada": vada,
+    "co_da": co_da,
+    "vmt": vmt,
+    "vmt_mcc": vmt_mcc,
+    "dann_grl": published.dann_grl,
+    "pi_model": published.pi_model,
+    "drcn": published.drcn,
+    "dsn": published.dsn,
 }
+"""Every method by its name, in the order of ``vmt.methods.settings.METHODS``, which the command line reads."""
 
 
 def named(name: str) -> Callable[..., Method]:
