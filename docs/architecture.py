@@ -20,7 +20,7 @@ DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "src" / "vmt"
 PICTURE = DOCS / "architecture.svg"
 # Nearly every room imports from these, or they only start the others, so arrows for them would say nothing.
-LEFT_OUT = ("errors", "_imports", "__init__", "__main__")
+LEFT_OUT = ("errors", "json_types", "_imports", "__init__", "__main__")
 # Where each room is drawn: a row for each step of the data, and a place in the row.
 ROWS: tuple[dict[str, float], ...] = (
     {"disk": 0, "device": 1, "notebook": 2, "kernels": 3, "losses": 4},

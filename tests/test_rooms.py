@@ -11,7 +11,7 @@ import vmt
 
 # From the foundation to the roof. A room may import those before it; rooms in one row do not import each other.
 ROOMS = """
-errors _imports notebook
+errors json_types _imports notebook
 progress
 disk
 cache device losses figures ranks

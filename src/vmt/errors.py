@@ -2,15 +2,12 @@
 
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import shorten
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
-
-T = TypeVar("T")
+from typing import Any
 
 # Characters that a terminal obeys instead of showing them: control characters other than tabs and line breaks, and
 # those that change the direction of the text around them.
@@ -132,57 +129,6 @@ def size_of(count: int) -> str:
     """
     unit, power = next(((u, p) for u, p in reversed(SIZES.items()) if count >= 2**p), ("B", 0))
     return f"{count / 2**power:.3g} {unit}" if count < 1000 * 2**power else f"{count / 2**power:.0f} {unit}"
-
-
-def from_json(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A dataclass from the values of a JSON object, each of which must have the type of its field.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass
-    ... class Size:
-    ...     height: int
-    >>> from_json(Size, {"height": 3}), from_json(Size, {"height": None})
-    Traceback (most recent call last):
-      ...
-    TypeError: height is None
-    """
-    check_types(values, get_type_hints(kind))
-    return kind(**values)
-
-
-def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Raise a TypeError for a value of a JSON object that has another type than its annotation; others are ignored."""
-    for name, value in values.items():
-        if name in hints and not _has_type(value, hints[name]):
-            raise TypeError(f"{name} is {value!r}")
-
-
-def check_complete(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Raise a KeyError for a value that a JSON object lacks, and a TypeError for one of another type."""
-    for name in hints:
-        if name not in values:
-            raise KeyError(name)
-    check_types(values, hints)
-
-
-def _has_type(value: Any, hint: Any) -> bool:
-    """Whether a value has the type of an annotation; in JSON, a list may stand for a tuple, and 1 for 1.0."""
-    kind, inner = get_origin(hint) or hint, get_args(hint)
-    if kind is Any:
-        return True
-    if kind in (UnionType, Union):
-        return any(_has_type(value, each) for each in inner)
-    if kind in (int, float):
-        return isinstance(value, (int, kind)) and not isinstance(value, bool)
-    if kind in (list, tuple):
-        if not isinstance(value, list | tuple):
-            return False
-        kinds = inner[:1] * len(value) if kind is list or inner[1:] == (...,) else inner
-        return len(value) == len(kinds) and all(map(_has_type, value, kinds))
-    if inner:  # of a mapping
-        fits = isinstance(value, Mapping)
-        return fits and all(_has_type(k, inner[0]) and _has_type(v, inner[1]) for k, v in value.items())
-    return isinstance(value, kind)
 
 
 def counted(count: int, what: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vmt.data.task import Task
-from vmt.errors import InputError, check_complete, parsing
+from vmt.errors import InputError, parsing
+from vmt.json_types import check_complete
 from vmt.many.queue import Queue, explanation, remove_old_checkpoints
 from vmt.many.storage import OpenRun, Storage
 from vmt.paper.experiment import Job

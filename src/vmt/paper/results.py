@@ -8,7 +8,8 @@ from typing import Any
 
 from vmt.data.task import Task
 from vmt.disk import explain_write_errors, write_atomically
-from vmt.errors import check_complete, parsing
+from vmt.errors import parsing
+from vmt.json_types import check_complete
 from vmt.methods.nouns import Phase
 from vmt.paper.experiment import Experiment, Job
 from vmt.runs.folder import RUN, environment, read_run

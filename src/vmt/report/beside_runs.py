@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vmt.errors import InputError, check_complete, check_types
+from vmt.errors import InputError
+from vmt.json_types import check_complete, check_types
 from vmt.nets.registry import AVERAGE
 from vmt.report.intervals import wilson
 from vmt.report.signs import BAD, GOOD, UNKNOWN, percent

@@ -42,7 +42,8 @@ from vmt.data.files.paths import is_utf8
 from vmt.data.stored import StoredSamples
 from vmt.data.task import Task
 from vmt.disk import DAY, explain_write_errors, remove_abandoned, temporary_files, write_atomically
-from vmt.errors import InputError, as_flag, check_types, from_json, parsing, shown
+from vmt.errors import InputError, as_flag, parsing, shown
+from vmt.json_types import check_types, from_json
 from vmt.methods.nodes import View
 from vmt.methods.nouns import Method
 from vmt.methods.settings import AUTO

@@ -8,8 +8,9 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from vmt.errors import InputError, check_types, parsing
+from vmt.errors import InputError, parsing
 from vmt.evaluate.accuracy import MEASURED, Evaluation
+from vmt.json_types import check_types
 from vmt.methods.nouns import Method
 from vmt.model import described
 from vmt.notebook import html_table

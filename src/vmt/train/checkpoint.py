@@ -20,7 +20,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from vmt.disk import explain_write_errors, flush_to_disk, write_atomically
-from vmt.errors import InputError, from_json, parsing
+from vmt.errors import InputError, parsing
+from vmt.json_types import from_json
 
 
 @dataclass

@@ -13,8 +13,9 @@ from typing import Any, get_type_hints
 from torch import Tensor
 
 from vmt.disk import explain_write_errors, flush_to_disk, write_atomically
-from vmt.errors import InputError, check_types, parsing
+from vmt.errors import InputError, parsing
 from vmt.evaluate.accuracy import Evaluation
+from vmt.json_types import check_types
 
 LOG = "log.jsonl"
 # The keys that every evaluation of a domain has.

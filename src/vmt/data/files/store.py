@@ -24,7 +24,8 @@ from vmt.cache import mark_used
 from vmt.data.files.numpy_files import open_npz
 from vmt.data.stored import RowFile
 from vmt.disk import atomic_path, explain_write_errors, flush_to_disk, waiting_lock
-from vmt.errors import InputError, check_types, size_of
+from vmt.errors import InputError, size_of
+from vmt.json_types import check_types
 
 ROWS, JOURNAL, INDEX, LOCK = "rows.u8", "journal.jsonl", "index.npz", "lock"
 CHUNK = 256  # pictures between two lines of the journal
