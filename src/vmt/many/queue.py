@@ -98,32 +98,37 @@ def run_queue(
     """Do the jobs that are not done in this process, one after another.
 
     ``budget`` is in seconds. An interrupted job is resumed by the next call. A job that fails, or whose run another
-    process works on, does not hold up the others.
+    process works on, does not hold up the others. Whether another process has done a job is asked when its turn comes:
+    with a storage under a URL, every such question is a request.
     """
     deadline = None if budget is None else time.monotonic() + budget
-    wanted = len(queue.left())
+    pending = queue.left()
+    wanted = len(pending)
     problems: dict[str, str] = {}
     busy: set[str] = set()  # runs that other processes work on
     has_run = False
     with interruptible() as interrupted:
         while True:
-            left = queue.left()
-            job = next((job for job in left if job.run not in busy | problems.keys()), None)
+            job = next((job for job in pending if job.run not in busy | problems.keys()), None)
             if job is None:
                 break
             seconds = None if deadline is None else deadline - time.monotonic()
             if interrupted() or (seconds is not None and seconds <= 0):
-                notify(f"{'Stopped' if interrupted() else 'The time is up'}; {still_missing(left)}")
+                if left := queue.left():
+                    notify(f"{'Stopped' if interrupted() else 'The time is up'}; {still_missing(left)}")
                 break
             if has_run:
                 gc.collect()  # CUDA graphs and their memory are held in reference cycles, and by the last error
                 has_run = False
             try:
+                if queue.is_done(job):  # another process has finished it in the meantime
+                    pending = [each for each in pending if each is not job]
+                    continue
                 queue.prepare(job)
                 with queue.storage.opened(job.run, notify) as run:
-                    if queue.is_done(job):
-                        continue  # another process has finished it in the meantime
-                    notify(str(job) if queue.is_part else f"[{wanted - len(left) + 1}/{wanted}] {job}")
+                    if queue.is_done(job):  # the same, while this process waited or read samples
+                        continue
+                    notify(str(job) if queue.is_part else f"[{wanted - len(pending) + 1}/{wanted}] {job}")
                     has_run = True
                     ended = queue.do(job, run, seconds, notify, new_progress)
             except InUse:
@@ -137,8 +142,9 @@ def run_queue(
                 continue
             busy.clear()  # the other processes may have finished, or died
             if not ended:
-                notify(f"Stopped; {still_missing(left)}")
+                notify(f"Stopped; {still_missing(queue.left())}")
                 break
+            pending = [each for each in pending if each is not job]
     left = queue.left()
     return QueueOutcome(wanted - len(left), len(left), problems)
 
