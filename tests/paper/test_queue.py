@@ -137,13 +137,13 @@ class StoppedAtItsEnd(Progress):
 
 @posix
 def test_a_queue_that_is_stopped_at_the_end_of_a_run_finishes_the_run(workspace: Workspace) -> None:
-    lines: list[str] = []
+    lines, handler = list[str](), signal.getsignal(signal.SIGTERM)
     assert fill(SOURCE_ONLY, workspace, None, lines, StoppedAtItsEnd) == QueueOutcome(1, 1, {})
     assert "1 job is missing" in lines[-1]
     (result,) = workspace.results.iterdir()
     assert json.loads(result.read_text())["finished"]
     assert (workspace.runs / result.stem / "model.safetensors").exists()
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 def test_a_lost_result_comes_back_from_the_run(filled: Filled, tmp_path: Path) -> None:
