@@ -28,9 +28,13 @@ def from_json(kind: type[T], values: Mapping[str, Any]) -> T:
 
 def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
     """Raise a TypeError for a value of a JSON object that has another type than its annotation; others are ignored."""
-    for name, value in values.items():
-        if name in hints and not _has_type(value, hints[name]):
-            raise TypeError(f"{name} is {value!r}")
+    for name in of_another_type(values, hints):
+        raise TypeError(f"{name} is {values[name]!r}")
+
+
+def of_another_type(values: Mapping[str, Any], hints: Mapping[str, Any]) -> list[str]:
+    """The names of the values of a JSON object that have another type than their annotation."""
+    return [name for name, value in values.items() if name in hints and not _has_type(value, hints[name])]
 
 
 def check_complete(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:

@@ -399,6 +399,15 @@ RUNS: dict[str, dict[str, bytes]] = {
     "a seed that is a list": {"run": with_value("run.json", "recipe", "config", "seed", value=[1])},
     "a method that is a number": {"run": with_value("run.json", "recipe", "method", value=7)},
     "a source that is a number": {"run": with_value("run.json", "data", "source", value=7)},
+    "a length that is text": {"run": with_value("run.json", "recipe", "settings", "iterations", value="x")},
+    "settings that are text": {"run": with_value("run.json", "recipe", "settings", value="x")},
+    "a choice without lengths": {"run": with_value("run.json", "recipe", "method", value="auto")},
+    "a choice in a time that is text": {
+        "run": with_value(
+            "run.json", "recipe", value={"method": "auto", "settings": {"iterations": {}, "minutes": "x"}, "config": {}}
+        )
+    },
+    "a search without a study": {"run": with_value("run.json", "search", value={"space": {}, "by": "snd"})},
     "an environment that is text": {"run": with_value("run.json", "environment", value="x")},
     "a fingerprint that is a list": {"run": with_value("run.json", "fingerprint", value=[])},
     "a best model that is a number": {"summary": with_value("summary.json", "best", value=0.5)},

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,8 +68,8 @@ def adapt(data: Path, out: Path, method: "str | vmt.methods.nouns.Method", itera
     return out
 
 
-def adapt_files(data: Path, out: Path) -> Path:
-    vmt.adapt(data / "source.npz", data / "target.npz", "mcc", iterations=4, out=out, **IN_PYTHON)
+def adapt_files(data: Path, out: Path, **settings: Any) -> Path:
+    vmt.adapt(data / "source.npz", data / "target.npz", "mcc", iterations=4, out=out, **settings, **IN_PYTHON)
     return out
 
 
@@ -115,6 +116,7 @@ MADE_BY: dict[str, Callable[[Path, Path], Path]] = {
     "adapt auto": lambda data, out: adapt(data, out, "auto", 2),
     "adapt a Method": lambda data, out: adapt(data, out, vmt.methods.mcc(iterations=4)),
     "adapt files": adapt_files,
+    "adapt a schedule": lambda data, out: adapt_files(data, out, lambda_mcc=vmt.methods.nouns.WarmUp(0.1, 0.5)),
     "vmt.search": search_arrays,
     "VMTClassifier": save_classifier,
     "interrupted": interrupted,
@@ -143,6 +145,7 @@ REFUSED = {
     "adapt auto": {"evaluate": "--test", "train --resume": "vmt.adapt"},
     "adapt a Method": {"evaluate": "--test", "train --resume": "vmt.adapt"},
     "adapt files": {"evaluate": "--test"},
+    "adapt a schedule": {"evaluate": "--test", "train --resume": "lambda_mcc"},
     "vmt.search": {"evaluate": "--test", "train --resume": "vmt.search"},
     "VMTClassifier": {
         **dict.fromkeys(("report", "report --json", "select", "select --json", "train --resume"), RUN),

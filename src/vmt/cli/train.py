@@ -329,17 +329,17 @@ def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A run to resume, with the settings that it was started with."""
     from vmt.model import check_trusted
     from vmt.nets.factory import NetSpec
-    from vmt.runs.folder import AS_A_VALUE, check_no_search, check_same_settings, read_run
+    from vmt.runs.folder import check_no_search, check_same_settings, read_run
 
     if arguments.out is not None:
         raise InputError("--out names a new run and --resume an old one: give one of them.")
     folder: Path = arguments.resume
     spec = read_run(folder)
     check_no_search(folder)
-    if not spec.data.in_files or spec.recipe.method.endswith(AS_A_VALUE):
+    if spec.only_in_python is not None:
         raise InputError(
-            f"the run in {folder} was started in Python with samples or a method that no file holds: resume it there, "
-            f"with vmt.adapt(…, out={str(folder)!r}, resume=True)."
+            f"the run in {folder} was started in Python with {spec.only_in_python} that no file holds: resume it "
+            f"there, with vmt.adapt(…, out={str(folder)!r}, resume=True)."
         )
     asked = given(arguments, [*names_of(DataSpec, Config), *METHOD, "dirt_t"])
     config = replace(spec.recipe.config, memory=asked.pop("memory", spec.recipe.config.memory))  # it changes no result

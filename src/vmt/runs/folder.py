@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_type_hints
 
 import numpy as np
 import torch
@@ -43,10 +43,10 @@ from vmt.data.stored import StoredSamples
 from vmt.data.task import Task
 from vmt.disk import DAY, explain_write_errors, remove_abandoned, temporary_files, write_atomically
 from vmt.errors import InputError, as_flag, parsing, shown
-from vmt.json_types import check_types, from_json
+from vmt.json_types import check_complete, check_types, from_json, of_another_type
 from vmt.methods.nodes import View
 from vmt.methods.nouns import Method
-from vmt.methods.settings import AUTO
+from vmt.methods.settings import AUTO, DirtTSettings, PythonSettings, Settings
 from vmt.nets.factory import OWN_MODULE, NetSpec
 from vmt.runs.recipes import OWN_VALUES, Recipe
 from vmt.runs.spec import DataSpec
@@ -68,6 +68,13 @@ RECORD_TYPES: dict[str, Any] = {
     "begun_in": str,
     "search": dict[str, Any],
 }
+SEARCH_TYPES = {"study": str, "space": dict[str, Any], "by": str}
+# A choice of the method auto has the lengths of its candidates; None is the usual length.
+AUTO_TYPES = {"iterations": dict[str, int | None]}
+LENGTH_TYPES = {"iterations": int | None}
+SETTING_TYPES = {
+    name: kind for each in (Settings, DirtTSettings, PythonSettings) for name, kind in get_type_hints(each).items()
+}
 AS_A_VALUE = " (given as a value)"
 """Appended to the name of a method that was given as a :class:`Method`, which its recipe cannot build again."""
 
@@ -88,17 +95,29 @@ class RunSpec:
     def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
         recipe = dict(values["recipe"])
         recipe["config"] = from_json(Config, recipe["config"])
+        if recipe["method"] == AUTO:
+            check_complete(recipe["settings"], AUTO_TYPES)
+            check_types(recipe["settings"], {"minutes": float | None})
+        else:
+            for settings in (recipe.get("settings"), recipe.get("dirt_t")):
+                check_types(settings or {}, LENGTH_TYPES)
         data = from_json(DataSpec, values["data"])
         return cls(data, from_json(Recipe, recipe), bool(values.get("result_is_best", False)))
 
     @property
     def can_be_built_again(self) -> bool:
         """Whether files and names suffice to run it again: no arrays, no method given as a value, no function."""
-        by_name = not self.recipe.method.endswith(AS_A_VALUE) and OWN_MODULE not in (
-            self.recipe.net,
-            self.data.features,
-        )
-        return self.data.in_files and by_name
+        return self.only_in_python is None and OWN_MODULE not in (self.recipe.net, self.data.features)
+
+    @property
+    def only_in_python(self) -> str | None:
+        """What of the run was given in Python and is in no file: samples, a method or a setting such as a schedule."""
+        if not self.data.in_files:
+            return "samples"
+        if self.recipe.method.endswith(AS_A_VALUE):
+            return "a method"
+        settings = {} if self.recipe.method == AUTO else {**self.recipe.settings, **(self.recipe.dirt_t or {})}
+        return next((f"a value of {name}" for name in of_another_type(settings, SETTING_TYPES)), None)
 
 
 def read_record(folder: Path) -> tuple[RunSpec, dict[str, Any]]:
@@ -115,6 +134,8 @@ def read_record(folder: Path) -> tuple[RunSpec, dict[str, Any]]:
     with parsing(path, *RECORD):
         record = dict(json.loads(path.read_bytes()))
         check_types(record, RECORD_TYPES)
+        if "search" in record:
+            check_complete(record["search"], SEARCH_TYPES)
         spec = RunSpec.from_dict(record)
         return replace(spec, data=spec.data.found_from(Path(record.get("begun_in", "")))), record
 

@@ -269,6 +269,6 @@ def _check_paths(data: DataSpec) -> None:
 def _height_and_width(sides: Sequence[int] | None) -> tuple[int, int] | None:
     if sides is None:
         return None
-    if len(sides) > 2:
+    if not 1 <= len(sides) <= 2:
         raise InputError(f"--image-size has {len(sides)} numbers: give height and width, or one side of a square.")
     return sides[0], sides[-1]
