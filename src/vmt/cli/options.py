@@ -120,7 +120,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         width = min(width, WIDEST)
-        return "\n\n".join(filled(paragraph, width) for paragraph in text.strip("\n").split("\n\n")) + "\n"
+        return "\n\n".join(wrap_paragraph(paragraph, width) for paragraph in text.strip("\n").split("\n\n")) + "\n"
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return wrapped(" ".join(text.split()), width)
@@ -131,7 +131,7 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def filled(paragraph: str, width: int) -> str:
+def wrap_paragraph(paragraph: str, width: int) -> str:
     """A paragraph of prose, or a heading with indented lines below it, in lines of at most ``width`` where possible."""
     lines = paragraph.split("\n")
     if not any(line.startswith("  ") for line in lines):

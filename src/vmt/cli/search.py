@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmt.cli.options import add_fields, add_json, add_place, given, names_of, shown_first
-from vmt.cli.text_tables import Column, fitted, number, say, terminal_width
+from vmt.cli.text_tables import Column, number, say, tables_within, terminal_width
 from vmt.cli.train import DEFAULTS, add_data, add_settings, by_flags, format_by_flags, name_functions
 from vmt.data.tasks import NAMES_OF_TASKS
 from vmt.errors import InputError, size_of
@@ -160,7 +160,7 @@ def show(result: SearchResult, out: Path, data: DataSpec) -> None:
     if labelled:
         columns.append(Column("target accuracy*", [number(trial["target_accuracy"]) for trial in trials]))
     columns += [Column(name, [setting_as_text(trial["settings"].get(name)) for trial in trials]) for name in names]
-    print(fitted(Column("trial", [str(trial["number"]) for trial in trials]), columns, width), file=STDOUT)
+    print(tables_within(Column("trial", [str(trial["number"]) for trial in trials]), columns, width), file=STDOUT)
     more = len(result.trials) - len(trials)
     if more > 0:
         print(f"… and {more} more", file=STDOUT)

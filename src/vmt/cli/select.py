@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmt.cli.text_tables import Column, across, fitted, number, say, shortened, terminal_width
+from vmt.cli.text_tables import Column, across, number, say, shortened, tables_within, terminal_width
 from vmt.errors import InputError, few
 from vmt.validators.registry import DEFAULT, VALIDATORS, check_name
 
@@ -122,12 +122,12 @@ def ranking(models: Sequence[ScoredModel], by: str, width: int, others: bool) ->
     rest = [steps(models), *ranked_by(models, by)]
     room = width - across([place, Column("", []), *rest])
     runs = Column("run", [shortened(model.run, max(room, len("run") + 12)) for model in models], words=True)
-    return fitted(place, [runs, *rest, *(other_scores(models, by) if others else ())], width)
+    return tables_within(place, [runs, *rest, *(other_scores(models, by) if others else ())], width)
 
 
 def over_time(models: Sequence[ScoredModel], by: str, width: int) -> str:
     """One line for each evaluation of a run."""
-    return fitted(steps(models), [*ranked_by(models, by), *other_scores(models, by)], width)
+    return tables_within(steps(models), [*ranked_by(models, by), *other_scores(models, by)], width)
 
 
 def steps(models: Sequence[ScoredModel]) -> Column:
@@ -193,4 +193,4 @@ def matrix(agree: dict[str, Any], width: int) -> str:
     if agree["accuracy"] is not None:
         rows["target accuracy*"] = agree["accuracy"]
     columns = [Column(name, [number(row[name], 2) for row in rows.values()]) for name in found]
-    return fitted(Column("", list(rows), words=True), columns, width)
+    return tables_within(Column("", list(rows), words=True), columns, width)

@@ -30,7 +30,7 @@ def terminal_width() -> int:
     return get_terminal_size((80, 24)).columns
 
 
-def fitted(key: Column, columns: Sequence[Column], width: int) -> str:
+def tables_within(key: Column, columns: Sequence[Column], width: int) -> str:
     """Columns side by side, in as many tables as the width requires. Each table begins with the key."""
     tables: list[list[Column]] = [[key]]
     for column in columns:
@@ -53,7 +53,7 @@ def shortened(text: str, room: int) -> str:
     return text if len(text) <= room else "…" + text[len(text) - max(room - 1, 1) :]
 
 
-def filled(sentence: str, width: int) -> str:
+def wrap_sentence(sentence: str, width: int) -> str:
     """Prose in lines of at most this width, with paths and flags kept whole."""
     return textwrap.fill(sentence, width, break_long_words=False, break_on_hyphens=False)
 
@@ -61,7 +61,7 @@ def filled(sentence: str, width: int) -> str:
 def say(sentence: str, width: int) -> None:
     """Print prose in lines of at most this width; nothing if the sentence is empty."""
     if sentence:
-        print(filled(sentence, width))
+        print(wrap_sentence(sentence, width))
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -173,7 +173,7 @@ def train(arguments: argparse.Namespace, shows: bool) -> int:
 
     resuming = arguments.resume is not None
     name_functions(arguments)
-    spec, task, out = resumed(arguments) if resuming else started(arguments)
+    spec, task, out = run_to_resume(arguments) if resuming else new_run(arguments)
     if spec.recipe.method == AUTO:
         check_alone("--method auto")
         if arguments.mlflow is not None:
@@ -236,7 +236,7 @@ def run_auto(spec: RunSpec, task: Task, out: Path, arguments: argparse.Namespace
     return 0
 
 
-def started(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
+def new_run(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A new run."""
     from vmt.runs.folder import check_free
 
@@ -325,7 +325,7 @@ def check_auto(arguments: argparse.Namespace, data: DataSpec) -> None:
     check_arguments_of_auto(AUTO, None, bool(arguments.dirt_t), None, data.use_target_labels, asked, as_flag)
 
 
-def resumed(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
+def run_to_resume(arguments: argparse.Namespace) -> tuple[RunSpec, Task, Path]:
     """A run to resume, with the settings that it was started with."""
     from vmt.model import check_trusted
     from vmt.nets.factory import NetSpec
