@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from vmt.runs.ranking import agreement, candidates, incomparable, ranked, refined, warnings
+    from vmt.runs.ranking import agreement, any_refined, candidates, incomparable, ranked, warnings
     from vmt.runs.record import find_runs
 
     by = check_name(arguments.by)
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if any(model.accuracy is not None for model in order):
         print()
         say("* measured with target labels, which these runs have; not used for the ranking.", width)
-    if refined(order, by):
+    if any_refined(order, by):
         print()
         say(
             f"After DIRT-T, which does not train on the source, {by} is that of the model before it plus what DIRT-T "

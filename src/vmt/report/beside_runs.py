@@ -12,7 +12,7 @@ from vmt.report.intervals import wilson
 from vmt.report.signs import BAD, GOOD, UNKNOWN, percent
 from vmt.report.standing import Standing
 from vmt.runs.folder import MODEL
-from vmt.runs.record import candidates_inside, opened, read_choice, read_summary
+from vmt.runs.record import candidates_inside, read_choice, read_summary, run_folders_in
 from vmt.validators.choice import REFERENCE
 from vmt.validators.registry import DEFAULT
 
@@ -42,7 +42,7 @@ def with_candidates(folders: Sequence[Path]) -> list[Path]:
     Such a folder has the record of a run itself, also before all of its candidates are trained.
     """
     found: list[Path] = []
-    for folder in (each for given in folders for each in opened(given)):
+    for folder in (each for given in folders for each in run_folders_in(given)):
         inside = candidates_inside(folder)
         if read_search(folder) is not None:  # the others have a row in the table of trials
             inside = [each for each in inside if (each / MODEL).is_file()]

@@ -108,7 +108,7 @@ def use_step(chosen: Standing, options: Options, answer: Path | None) -> Step:
     if data.label is not None:
         parts += ["--label", data.label]
     where = "its target samples" if data.target else "your own files, in place of SAMPLES"
-    return Step(f"{what}: predict {where}.", joined(parts))
+    return Step(f"{what}: predict {where}.", shell_command(parts))
 
 
 def another_seed(answer: Path, like: Standing, options: Options) -> Step:
@@ -118,7 +118,7 @@ def another_seed(answer: Path, like: Standing, options: Options) -> Step:
     if not spec.data.in_files:
         return Step(text, f"vmt.adapt(source, target, {AUTO!r}, seed={seed}, out={str(out)!r})", python=True)
     data = data_words(spec.data.moved(options.places))
-    return Step(text, joined(["vmt", "train", *data, "--method", AUTO, "--seed", str(seed), "--out", str(out)]))
+    return Step(text, shell_command(["vmt", "train", *data, "--method", AUTO, "--seed", str(seed), "--out", str(out)]))
 
 
 def label_step(folders: Sequence[Path], out: Path, options: Options) -> Step:
@@ -137,7 +137,7 @@ def report_command(folders: Sequence[Path], options: Options, test: str | None, 
         words += [word for each in named for word in flag(name, each)]
     for name, value in (("test", test), ("label", options.label)):
         words += [] if value is None else flag(name, value)
-    return joined([*words, "-o", str(out)])
+    return shell_command([*words, "-o", str(out)])
 
 
 def source_only_step(
@@ -178,7 +178,7 @@ def repair(standing: Standing, options: Options) -> Step | None:
     if standing.state == "unfinished":
         text = f"Resume {standing.name}, which has not finished."
         if run.spec.can_be_built_again:
-            return Step(text, joined(["vmt", "train", "--resume", str(run.folder), *net_flag(run)]))
+            return Step(text, shell_command(["vmt", "train", "--resume", str(run.folder), *net_flag(run)]))
         return again(text, standing, options, run.folder, resume=True)
     if standing.state == TOO_SHORT:
         return again(f"{standing.name} was too short: train longer.", standing, options, **longer(recipe))
@@ -206,7 +206,7 @@ def again(text: str, like: Standing, options: Options, out: Path | None = None, 
     """A run like another one with some changes, in a new folder: as a command if files and names suffice for it."""
     run = like.run
     out = out or free(run.folder)
-    recipe = changed(run.spec.recipe, changes)
+    recipe = recipe_with(run.spec.recipe, changes)
     writable = {*names(Settings), "entropy", *(names(DirtTSettings) if recipe.method == REFINE else ())}
     if run.spec.can_be_built_again and set(recipe.settings) <= writable:
         words = train_command(run.spec.data.moved(options.places), recipe)
@@ -216,11 +216,11 @@ def again(text: str, like: Standing, options: Options, out: Path | None = None, 
             words += [
                 word for name in names(Recipe) if name not in left_out for word in flag(name, getattr(recipe, name))
             ]
-        return Step(text, joined([*words, "--out", str(out)]))
+        return Step(text, shell_command([*words, "--out", str(out)]))
     return Step(text, adapt_call(recipe, out, bool(changes.get("resume"))), python=True)
 
 
-def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+def recipe_with(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """A recipe with another method, seed or setting. Settings that follow from the length follow the new one."""
     settings = dict(recipe.settings)
     if settings.get("decay") == decay_for(settings.get("iterations") or 1):
@@ -325,7 +325,7 @@ def free(folder: Path) -> Path:
     return found
 
 
-def joined(words: Sequence[str]) -> str:
+def shell_command(words: Sequence[str]) -> str:
     """Words as a shell reads them. A path that begins with a dash is kept from being read as a flag."""
     paths = [f"./{word}" if word.startswith("-") and Path(word).exists() else word for word in words]
     return shlex.join(paths)

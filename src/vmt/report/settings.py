@@ -41,7 +41,7 @@ def differences(runs: Sequence[RunRecord]) -> tuple[list[str], list[list[str]]]:
 
     A setting that one method has and another lacks does not count: the column of methods tells it.
     """
-    settings = [compared(run) for run in runs]
+    settings = [settings_that_decide(run) for run in runs]
     # The run with the most settings decides their order: those of the method come first, as in its recipe.
     names = list(dict.fromkeys(name for of_run in sorted(settings, key=len, reverse=True) for name in of_run))
     differing = [name for name in names if len({of_run[name] for of_run in settings if name in of_run}) > 1]
@@ -50,7 +50,7 @@ def differences(runs: Sequence[RunRecord]) -> tuple[list[str], list[list[str]]]:
     return shown, [[of_run.get(name, "–") for name in columns] for of_run in settings]
 
 
-def compared(run: RunRecord) -> dict[str, str]:
+def settings_that_decide(run: RunRecord) -> dict[str, str]:
     """Every setting of a run that decides what it learns, as text."""
     recipe = asdict(run.spec.recipe)
     config, settings, refine = recipe.pop("config"), recipe.pop("settings"), recipe.pop("dirt_t") or {}

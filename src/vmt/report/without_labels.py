@@ -7,7 +7,7 @@ from vmt.errors import few
 from vmt.report.intervals import wilson
 from vmt.report.signs import BAD, UNKNOWN, WATCH, percent
 from vmt.report.standing import Standing, baseline_among, best_first, to_use
-from vmt.runs.ranking import refined
+from vmt.runs.ranking import any_refined
 from vmt.validators.choice import Fit
 from vmt.validators.registry import DEFAULT, VALIDATORS
 
@@ -105,7 +105,7 @@ def what_a_score_is(standings: Sequence[Standing]) -> list[str]:
     text = (
         f"The score is {DEFAULT}: {VALIDATORS[DEFAULT].text}. Higher is better. It ranks runs and is not an accuracy."
     )
-    if refined(models, DEFAULT):
+    if any_refined(models, DEFAULT):
         text += " After DIRT-T, it is that of the model before it plus what DIRT-T changed on the target."
     return [text]
 

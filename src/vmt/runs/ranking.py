@@ -97,7 +97,7 @@ def ranked(models: Sequence[ScoredModel], by: str) -> list[ScoredModel]:
     return sorted(models, key=key, reverse=True)
 
 
-def refined(models: Sequence[ScoredModel], by: str) -> bool:
+def any_refined(models: Sequence[ScoredModel], by: str) -> bool:
     """Whether some of the models were refined by DIRT-T, so that their scores by this validator are not the log's."""
     return "source" in VALIDATORS[by].needs and any(model.phase == REFINEMENT for model in models)
 

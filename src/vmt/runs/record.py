@@ -150,13 +150,13 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for folder in folders:
-        for each in opened(folder):
+        for each in run_folders_in(folder):
             for run in candidates_inside(each) or [each]:
                 found.setdefault(run.resolve(), run)
     return list(found.values())
 
 
-def opened(folder: Path) -> list[Path]:
+def run_folders_in(folder: Path) -> list[Path]:
     """The folder itself if it holds a run; otherwise the run folders directly inside it, if there are any."""
     inside = [] if is_run(folder) else sorted(filter(is_run, folder.glob("*")))
     return inside or [folder]
