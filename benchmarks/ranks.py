@@ -21,7 +21,7 @@ import torch
 from vmt.device import bfloat16_helps, torch_device
 from vmt.engine.bench import Workload, workload
 from vmt.engine.engine import make_engine
-from vmt.ranks.group import ALONE, Ranks, joined
+from vmt.ranks.group import ALONE, Ranks, join_ranks
 from vmt.runs.folder import commit
 from vmt.step.iteration import running_statistics
 from vmt.step.plan import plan
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write what is printed to this file")
     arguments = parser.parse_args()
     load = round(os.getloadavg()[0], 1)
-    with joined(arguments.device) as ranks:
+    with join_ranks(arguments.device) as ranks:
         device = torch_device(arguments.device)
         bfloat16, _ = bfloat16_helps(device)
 

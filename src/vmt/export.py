@@ -110,7 +110,7 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     any_size = model.reads.size is not None and model.reads.stretches
     program = traced(Deployed(model).eval(), example(model.reads), any_size)
     content = (as_onnx if format == ONNX else as_pt2)(program, header_of(model))
-    parity = compared(model, from_bytes(content, format, str(path)).predict_proba, checked)
+    parity = check_parity(model, from_bytes(content, format, str(path)).predict_proba, checked)
     write_atomically(path, content)
     return parity
 
@@ -264,7 +264,7 @@ def input_of(preprocess: Preprocess) -> dict[str, Any]:
     }
 
 
-def compared(model: Model, probabilities: Any, parts: Sequence[Any]) -> Parity:
+def check_parity(model: Model, probabilities: Any, parts: Sequence[Any]) -> Parity:
     """Compare a file with its model, on many samples together and on single ones, and refuse it if they differ."""
     pairs = [(probabilities(x), model.predict_proba(x)) for part in parts for x in (part, part[:1])]
     difference = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)

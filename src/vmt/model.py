@@ -167,12 +167,12 @@ class Model:
             ["network", self.spec.name],
             ["samples", f"{kind} of shape {'×'.join(str(side) for side in self.spec.shape)}"],
             ["classes", f"{len(self.classes)}: {few(list(self.classes), 8)}"],
-            *described(self.about),
+            *rows_about(self.about),
         ]
         return html_table("vmt.Model", rows)
 
 
-def described(about: Mapping[str, Any]) -> list[list[str]]:
+def rows_about(about: Mapping[str, Any]) -> list[list[str]]:
     """What is known about a training, in the words of ``summary.json``, as rows of a table."""
 
     def share(accuracy: Any) -> str:

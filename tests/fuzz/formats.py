@@ -46,7 +46,7 @@ from tests.user_modules import frozen
 from vmt.cli import select
 from vmt.data.domains import domain
 from vmt.data.files.own import ReadOptions, own_task, read_own
-from vmt.data.files.store import open_store, resumed
+from vmt.data.files.store import open_store, read_journal
 from vmt.data.files.stream import InputSpec, SampleBatch, expand_inputs, stream_samples
 from vmt.data.preprocess import BYTES, Preprocess
 from vmt.data.readers.archives import unpack
@@ -430,7 +430,7 @@ def store_format() -> Format:
     index = any_of(m.zipped(m.npy_changed), m.zip_directory_changed)
     mutated = {"rows.u8": any_of(m.damaged), "index.npz": index, "half/journal.jsonl": any_of(m.json_lines_changed)}
     readers: dict[str, tuple[Reader, ...]] = dict.fromkeys(("rows.u8", "index.npz"), (load_store,))
-    readers["half/journal.jsonl"] = (lambda folder: resumed(folder / "half", (3, 8, 8)),)
+    readers["half/journal.jsonl"] = (lambda folder: read_journal(folder / "half", (3, 8, 8)),)
     return Format(files, mutated, readers)
 
 

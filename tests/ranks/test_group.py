@@ -15,7 +15,7 @@ from vmt.engine.engine import make_engine
 from vmt.evaluate.accuracy import evaluate, outputs_of
 from vmt.methods.nouns import Phase, Update
 from vmt.nets import Staged, mlp
-from vmt.ranks.group import ALONE, Ranks, joined
+from vmt.ranks.group import ALONE, Ranks, join_ranks
 from vmt.step.draws import SeededDraws
 from vmt.step.iteration import StepContext, apply, make_context, step
 from vmt.step.plan import plan
@@ -47,7 +47,7 @@ def made(ranks: Ranks = ALONE, rank: int = 0, device: str = "cpu") -> tuple[Stat
 
 
 def first_step_of_a_rank(folder: Path, device: str = "cpu") -> None:
-    with joined(device) as ranks:
+    with join_ranks(device) as ranks:
         state, context = made(ranks, device=device)
         step(METHOD.phases[0], state, context)
         torch.save({name: tensor.cpu() for name, tensor in state.tensors().items()}, folder / f"{ranks.rank}.pt")
@@ -120,7 +120,7 @@ def test_gradients_are_the_mean_of_two_single_steps(tmp_path: Path) -> None:
 
 def weights_of_a_rank(folder: Path) -> None:
     config = Config(batch_size=6, device="cpu", validate_samples=0, precision="float32")
-    with joined("cpu") as ranks:
+    with join_ranks("cpu") as ranks:
         outcome = train(small_task(), METHOD, network, config, ranks=ranks)
         evaluated = evaluate(outcome.network, small_task().target, small_task().preprocess, ranks)
         torch.save((outcome.network.state_dict(), evaluated.measured(), outcome.records), folder / f"{ranks.rank}.pt")
@@ -145,7 +145,7 @@ def test_weights_are_the_same_on_all_ranks_after_200_steps(tmp_path: Path) -> No
 def stopped_and_resumed(folder: Path) -> None:
     config = Config(batch_size=6, device="cpu", validate_samples=0, log_every=5, precision="float32")
     method = methods.source_only(iterations=5)
-    with joined("cpu") as ranks:
+    with join_ranks("cpu") as ranks:
         out = folder / "run" if ranks.is_first else None
         unbroken = train(small_task(), method, network, config, ranks=ranks)
         stopped = train(small_task(), method, network, config, out, budget=0.0, ranks=ranks)
@@ -162,7 +162,7 @@ def test_losses_of_all_ranks_are_logged_whole_after_a_stop(tmp_path: Path) -> No
 def outputs_of_a_rank(folder: Path) -> None:
     torch.manual_seed(0)
     net, task = network(), small_task()
-    with joined("cpu") as ranks:
+    with join_ranks("cpu") as ranks:
         for count in (20, 3, 2):
             (shared,) = outputs_of(net, task.target.x[:count], task.preprocess, ("logits",), batch=2, ranks=ranks)
             (alone,) = outputs_of(net, task.target.x[:count], task.preprocess, ("logits",))

@@ -19,7 +19,7 @@ from vmt import methods
 from vmt.engine.bench import workload
 from vmt.engine.engine import Engine, captured_graph, make_engine
 from vmt.methods.nouns import Adam
-from vmt.ranks.group import ALONE, Ranks, joined
+from vmt.ranks.group import ALONE, Ranks, join_ranks
 from vmt.train.config import Config
 from vmt.train.loop import train as train_method
 
@@ -41,7 +41,7 @@ def replayed(ranks: Ranks, compile: bool) -> dict[str, Tensor]:
 
 
 def captured_with_and_without_a_group(compile: bool) -> None:
-    with joined("cuda") as ranks:
+    with join_ranks("cuda") as ranks:
         assert ranks.is_captured, "the group is not NCCL's"
         alone, grouped = replayed(ALONE, compile), replayed(ranks, compile)
     for name, tensor in alone.items():
@@ -60,7 +60,7 @@ def test_nccl_captured_with_one_rank_equals_no_group(compile: bool, tmp_path: Pa
 
 def weights_on_a_gpu(folder: Path) -> None:
     config = Config(batch_size=6, device="cuda", validate_samples=0, precision="float32")
-    with joined("cuda") as ranks:
+    with join_ranks("cuda") as ranks:
         shared = torch.cuda.device_count() == 1
         assert ranks.is_captured != shared, "two processes on one GPU exchange over gloo, outside a CUDA graph"
         assert make_engine("auto", *made(ranks, device="cuda"), 0, 200).name == ("eager" if shared else "captured")

@@ -346,10 +346,10 @@ def test_a_damaged_journal_is_refused(data: DataSpec, tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_recorded(data: DataSpec, tmp_path: Path) -> None:
-    from vmt.runs.search import described
+    from vmt.runs.search import record_of
 
     search = spec_for(data, tmp_path, storage="postgresql://me:secret@host/studies")
-    assert "secret" not in json.dumps(described(search), default=str)
+    assert "secret" not in json.dumps(record_of(search), default=str)
 
 
 @pytest.mark.parametrize("method", ["vmt", "mcc", "dann", "vmt_mcc", "mmd"])

@@ -160,10 +160,10 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from vmt.ranks.group import joined
+    from vmt.ranks.group import join_ranks
 
     # Rank 0 alone prints.
-    with joined(arguments.device or "auto") as ranks, nullcontext() if ranks.is_first else redirect_stdout(None):
+    with join_ranks(arguments.device or "auto") as ranks, nullcontext() if ranks.is_first else redirect_stdout(None):
         return train(arguments, ranks.is_first)
 
 

@@ -109,7 +109,7 @@ def map_runs(
     if at_once is not None and at_once < 1:
         raise InputError(f"at_once must be 1 or more, but got {at_once}.")
     place = where_to_run(on, gpus_per_run)
-    queue = AdaptQueue([named(run, number) for number, run in enumerate(runs)], Storage(out))
+    queue = AdaptQueue([job_of(run, number) for number, run in enumerate(runs)], Storage(out))
     queue.shows = progress
     if place is None and (at_once or 1) > 1:
         queue.check_can_be_sent()
@@ -147,15 +147,15 @@ def digest_of(arguments: Mapping[str, Any]) -> str:
     """Changes with the arguments. Functions and objects are known by their names, because they have no content."""
     import joblib
 
-    return str(joblib.hash(plain(arguments)))
+    return str(joblib.hash(functions_by_name(arguments)))
 
 
-def plain(value: Any) -> Any:
+def functions_by_name(value: Any) -> Any:
     """A value in which functions and objects of the user's are names."""
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): functions_by_name(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [functions_by_name(each) for each in value]
     if callable(value):
         return getattr(value, "__qualname__", type(value).__qualname__)
     if hasattr(value, "__array__"):  # arrays, tensors, data frames
@@ -173,7 +173,7 @@ def absolute(value: Any) -> Any:
     return str(Path(value).absolute()) if is_path else value
 
 
-def named(arguments: Any, number: int) -> AdaptJob:
+def job_of(arguments: Any, number: int) -> AdaptJob:
     """A run of the list, with its name."""
     if not isinstance(arguments, Mapping):
         raise InputError(

@@ -460,7 +460,7 @@ class Method:
             )
         lengths = [*iterations, *[None] * (len(self.phases) - len(iterations))]
         phases = tuple(
-            phase if n is None else fitted(replace(phase, iterations=n))
+            phase if n is None else with_decay_for_length(replace(phase, iterations=n))
             for phase, n in zip(self.phases, lengths, strict=True)
         )
         return replace(self, phases=phases)
@@ -517,7 +517,7 @@ class Method:
         return any(isinstance(each, Labels) and each.batch.stream == stream for node in nodes for each in below(node))
 
 
-def fitted(phase: Phase) -> Phase:
+def with_decay_for_length(phase: Phase) -> Phase:
     """The same phase, with weight averages that forget at least as fast as its length demands (``decay_for``)."""
     limit = decay_for(phase.iterations)
     return with_averages(phase, lambda average: replace(average, decay=min(average.decay, limit)))

@@ -30,8 +30,8 @@ from vmt.methods.nouns import (
     Role,
     Term,
     Update,
-    fitted,
     warmed_up,
+    with_decay_for_length,
 )
 from vmt.methods.settings import AUTO
 from vmt.methods.terms import L_c, L_d, L_disc, L_m, L_mcc, L_v, L_y, domain_accuracy, health, term_name
@@ -411,7 +411,7 @@ def dirt_t(
     new_teacher = Event(every=interval, action=CopyRole("ema", into="teacher"))
     phase = Phase("dirt_t", (update,), events=(new_teacher,), iterations=iterations)
     if base is None:
-        return Method("dirt_t", {**CLASSIFIER, "teacher": Copy("ema")}, (fitted(phase),))
+        return Method("dirt_t", {**CLASSIFIER, "teacher": Copy("ema")}, (with_decay_for_length(phase),))
     roles = {**base.roles, "teacher": Copy("ema")}
     return replace(base, name=f"{base.name}+dirt_t", roles=roles, phases=(*base.phases, phase))
 
@@ -512,7 +512,7 @@ def classifier_update(terms: tuple[Term, ...], optimiser: AnyOptimiser, keep: tu
 
 def one_phase(name: str, roles: dict[str, Role], updates: tuple[Update, ...], iterations: int) -> Method:
     """A method of one phase."""
-    return Method(name, roles, (fitted(Phase(name, updates, iterations=iterations)),))
+    return Method(name, roles, (with_decay_for_length(Phase(name, updates, iterations=iterations)),))
 
 
 def renamed(base: Method, name: str) -> Method:

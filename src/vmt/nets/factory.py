@@ -112,7 +112,7 @@ class NetSpec:
         except TypeError as error:
             why = first_line(error)  # torch lists every way to call a function
             raise InputError(f"the network {self.name!r} cannot be built with {dict(self.options)}: {why}.") from error
-        return started(network, self.options) if self.options.keys() & SETTINGS else network
+        return with_start_weights(network, self.options) if self.options.keys() & SETTINGS else network
 
     def member(self, values: Mapping[str, Any]) -> Staged:
         """A network of an average, which is one of this package's: a file must not import other code."""
@@ -282,7 +282,7 @@ def staged(
             if any(nn.parameter.is_lazy(p) for p in module.parameters()):
                 module.eval()(samples)  # so that lazy layers learn their sizes
             if isinstance(module, Staged):
-                module = started(module, options)
+                module = with_start_weights(module, options)
             else:
                 head = head_of(module.eval(), name, shape)
                 if options.get("weights"):
@@ -294,7 +294,7 @@ def staged(
                     normalise_logits=options.get("logit_norm", True) is not False,
                     bottleneck=whole(options.get("bottleneck") or 0, "bottleneck"),
                 )
-                module = started(module, {**options, "weights": None})
+                module = with_start_weights(module, {**options, "weights": None})
             network: Staged = module
             logits = network.eval()(samples)["logits"]
     except InputError:
@@ -312,7 +312,7 @@ def staged(
     return network
 
 
-def started(network: Staged, options: Mapping[str, Any]) -> Staged:
+def with_start_weights(network: Staged, options: Mapping[str, Any]) -> Staged:
     """A new network with the weights in a file, if the options name one, and with frozen statistics, if they say so."""
     if options.get("weights"):
         load_weights(network, options["weights"])

@@ -84,7 +84,7 @@ def index(results: Path) -> str:
         "|---|---|---|---|",
     ]
     for table in TABLES.values():
-        papers, own = filled(table, results)
+        papers, own = coverage(table, results)
         lines.append(f"| [{table.name}]({table.name}.md) | {table.title} | {papers} | {own} |")
     lines += [
         "",
@@ -96,7 +96,7 @@ def index(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def filled(table: Table, results: Path) -> tuple[str, str]:
+def coverage(table: Table, results: Path) -> tuple[str, str]:
     """How many of the paper's numbers have a run, and how many of the numbers that we add."""
 
     def count(own: bool) -> str:

@@ -133,10 +133,10 @@ _joined: list[Ranks] = []
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[Ranks]:
+def join_ranks(device: str = "auto") -> Iterator[Ranks]:
     """The ranks of a run on a device named as in :class:`vmt.train.Config`; alone without torchrun.
 
-    Inside another ``joined`` the ranks are the same. An error on one rank ends the others.
+    Inside another ``join_ranks`` the ranks are the same. An error on one rank ends the others.
     """
     here = launched()
     if here is None or _joined:

@@ -12,7 +12,7 @@ from vmt.errors import InputError, parsing
 from vmt.evaluate.accuracy import MEASURED, Evaluation
 from vmt.json_types import check_types
 from vmt.methods.nouns import Method
-from vmt.model import described
+from vmt.model import rows_about
 from vmt.notebook import html_table
 from vmt.runs.folder import AS_A_VALUE, EARLIER_ADAPT, RUN, SUMMARY, RunSpec, model_at_the_end, read_record
 from vmt.step.plan import trains_on
@@ -129,7 +129,7 @@ class RunRecord:
         scores = self.last.get("validators") or {}
         shown = {"data": self.spec.data.name, "network": self.spec.recipe.net, "status": status_of(self)["text"]}
         shown |= {name: f"{scores[name]:.4f}" for name in (DEFAULT,) if scores.get(name) is not None}
-        return [*described(about), *([name, text] for name, text in shown.items())]
+        return [*rows_about(about), *([name, text] for name, text in shown.items())]
 
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {text}" for name, text in self.rows())

@@ -25,14 +25,14 @@ from vmt.evaluate.probe import class_shares_of, make_probe, subsample
 from vmt.figures import draw_curves
 from vmt.methods.nouns import HEAD, Method
 from vmt.methods.systems import with_target_labels
-from vmt.model import Model, described
+from vmt.model import Model, rows_about
 from vmt.nets.backbone import Backbone, expected_format
 from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
 from vmt.nets.networks import Staged
 from vmt.nets.registry import starts_trained, with_defaults
 from vmt.notebook import html_table
 from vmt.progress import Progress
-from vmt.ranks.group import Ranks, joined
+from vmt.ranks.group import Ranks, join_ranks
 from vmt.ranks.launch import launched
 from vmt.runs import folder as run_folder
 from vmt.runs.callbacks import Callback
@@ -169,10 +169,10 @@ class Result:
     summary: dict[str, Any]
 
     def __repr__(self) -> str:
-        return "\n".join(f"{name}: {value}" for name, value in described(self.summary))
+        return "\n".join(f"{name}: {value}" for name, value in rows_about(self.summary))
 
     def _repr_html_(self) -> str:
-        return html_table("A run of vmt", described(self.summary))
+        return html_table("A run of vmt", rows_about(self.summary))
 
 
 def carry_out(
@@ -192,7 +192,7 @@ def carry_out(
     Under torchrun every rank calls this function, and rank 0 alone writes to the folder. After torchrun has started
     the ranks again, the run in the folder is resumed.
     """
-    with joined(run.config.device) as ranks:
+    with join_ranks(run.config.device) as ranks:
         return _carry_out(run, folder, resume, progress, budget, until, callbacks, ranks)
 
 

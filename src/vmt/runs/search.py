@@ -209,7 +209,7 @@ def join(search: SearchSpec, task: Task) -> Any:
     create_folder(search.folder)
     fingerprint = data_fingerprint(task)
     with waiting_lock(search.folder / TAKING):
-        about = described(search)
+        about = record_of(search)
         if (search.folder / RUN).exists():
             name = check_same_search(search, about, fingerprint)
         else:
@@ -233,7 +233,7 @@ def join(search: SearchSpec, task: Task) -> Any:
     return study
 
 
-def described(search: SearchSpec) -> dict[str, Any]:
+def record_of(search: SearchSpec) -> dict[str, Any]:
     """What run.json has about a search."""
     space = {name: asdict(range) for name, range in search.space.items()}
     about = {"space": space, "by": search.by, "storage": without_password(search.storage)}
@@ -340,7 +340,7 @@ def work_on(search: SearchSpec, seconds: float | None = None, notify: Notify = s
         while left := missing(search, study):
             if interrupted() or time.monotonic() >= deadline:
                 return False
-            with taken(search, study) as (folder, trial):
+            with take_trial(search, study) as (folder, trial):
                 if folder is None:
                     time.sleep(PAUSE)
                     continue
@@ -357,7 +357,7 @@ def work_on(search: SearchSpec, seconds: float | None = None, notify: Notify = s
 
 
 @contextmanager
-def taken(search: SearchSpec, study: Any) -> Iterator[tuple[Path | None, Any]]:
+def take_trial(search: SearchSpec, study: Any) -> Iterator[tuple[Path | None, Any]]:
     """Take a trial that nobody works on, and hold the lock of its folder. No folder if there is none.
 
     Source only comes first, whose trial is None; then trials whose process has died; then new ones.

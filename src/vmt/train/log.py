@@ -109,7 +109,7 @@ def is_record(values: Any) -> bool:
     return True
 
 
-def plain(metrics: dict[str, Tensor]) -> dict[str, Any]:
+def json_numbers(metrics: dict[str, Tensor]) -> dict[str, Any]:
     """Metrics as numbers and lists that JSON can hold, rounded to six digits."""
 
     def rounded(value: Any) -> Any:

@@ -44,7 +44,7 @@ from vmt.train.checkpoint import CHECKPOINTS, LoopState, load_latest, save_check
 from vmt.train.collapse import CollapseWatch, largest_class
 from vmt.train.config import Config
 from vmt.train.estimate import Estimate, forward_passes
-from vmt.train.log import Log, plain
+from vmt.train.log import Log, json_numbers
 
 # Within this many seconds, two signals of torchrun and the terminal are one Ctrl-C.
 SAME_CTRL_C = 2.0
@@ -306,7 +306,7 @@ class Training:
         self.engine.run(self.phase, first, count, global_step=self.done)
         self.done = stop
         if waited := self.is_due(config.log_every, config.evaluate_every, config.checkpoint_every):
-            metrics = plain(self.ranks.mean_metrics(self.engine.metrics()))  # the host waits for the device here
+            metrics = json_numbers(self.ranks.mean_metrics(self.engine.metrics()))  # the host waits for the device here
             self.check_metrics(metrics)
             self.log.write({"step": self.done, "phase": self.phase.name, **metrics})
         elif self.device.type == "cuda" and not self.is_time_announced:

@@ -109,7 +109,7 @@ def pack(folder: Path, count: int, shape: tuple[int, ...], read: Read) -> Store:
 
 def _pack(folder: Path, count: int, shape: tuple[int, ...], read: Read) -> None:
     row_bytes = math.prod(shape)
-    known, place = resumed(folder, shape)
+    known, place = read_journal(folder, shape)
     _check_space(folder, (count - len(known)) * row_bytes)
     with (
         (folder / ROWS).open("r+b" if (folder / ROWS).exists() else "w+b") as rows,
@@ -146,7 +146,7 @@ def _write(rows: Any, chunk: Sequence[Picture | str], shape: tuple[int, ...]) ->
     return line
 
 
-def resumed(folder: Path, shape: tuple[int, ...]) -> tuple[Journal, int]:
+def read_journal(folder: Path, shape: tuple[int, ...]) -> tuple[Journal, int]:
     """What an interrupted packing has left, as far as its rows fit their checksums, and the place in its journal."""
     known, place = Journal(), 0
     row_bytes = math.prod(shape)
