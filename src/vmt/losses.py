@@ -26,7 +26,7 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-# Cross-entropies -----------------------------------------------------------------------------------------------------
+# --- Cross-entropies ---
 
 
 def soft_cross_entropy(probabilities: Tensor, logits: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def conditional_entropy(logits: Tensor) -> Tensor:
     return soft_cross_entropy(at_least_float32(logits).softmax(-1), logits)
 
 
-# Domain terms --------------------------------------------------------------------------------------------------------
+# --- Domain terms ---
 
 
 def discriminator_loss(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +115,7 @@ def weighted_domain_confusion(
     return weighted_discriminator_loss(-source, -target, source_logits, target_logits)
 
 
-# Virtual adversarial training ----------------------------------------------------------------------------------------
+# --- Virtual adversarial training ---
 
 # The authors' program has this floor. A vanishing gradient then gives a step that is shorter than the radius, instead
 # of a step of full length in an arbitrary direction.
@@ -166,7 +166,7 @@ def virtual_adversarial(clean: Tensor, adversarial: Tensor) -> Tensor:
     return soft_cross_entropy(at_least_float32(clean.detach()).softmax(-1), adversarial)
 
 
-# Virtual mixup -------------------------------------------------------------------------------------------------------
+# --- Virtual mixup ---
 
 
 def mixed(values: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ def virtual_mixup_on_probabilities(clean: Tensor, of_mixed: Tensor, lam: Tensor,
     return soft_cross_entropy(virtual_label, of_mixed)
 
 
-# DIRT-T --------------------------------------------------------------------------------------------------------------
+# --- DIRT-T ---
 
 
 def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
@@ -232,7 +232,7 @@ def teacher_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
     return soft_cross_entropy(at_least_float32(teacher.detach()).softmax(-1), student)
 
 
-# Co-DA ---------------------------------------------------------------------------------------------------------------
+# --- Co-DA ---
 
 
 def agreement(first: Tensor, second: Tensor) -> Tensor:
@@ -263,7 +263,7 @@ def diversity(first: Tensor, second: Tensor, ceiling: float = 10.0) -> Tensor:
     return -distance.clamp_max(ceiling)[None]
 
 
-# Minimum class confusion ---------------------------------------------------------------------------------------------
+# --- Minimum class confusion ---
 
 # Below this weight a class counts as absent from a batch: dividing by less would overflow in single precision.
 CLASS_WEIGHT_FLOOR = 1e-12
@@ -303,7 +303,7 @@ def class_confusion(logits: Tensor, temperature: float = 2.5) -> Tensor:
     return ((rows.sum() - rows.diagonal().sum()) / logits.shape[-1])[None]
 
 
-# Maximum mean discrepancy --------------------------------------------------------------------------------------------
+# --- Maximum mean discrepancy ---
 
 BANDWIDTHS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 5, 10, 15, 20, 25, 30, 35, 100, 1e3, 1e4, 1e5, 1e6)
 
@@ -333,7 +333,7 @@ def maximum_mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
     return value.clamp_min(1e-4)[None]
 
 
-# Systems of other papers ---------------------------------------------------------------------------------------------
+# --- Systems of other papers ---
 
 
 def masked_consistency(student: Tensor, teacher: Tensor, threshold: float = 0.0) -> Tensor:

@@ -116,7 +116,7 @@ def bench(
     }
 
 
-# The task that is timed.
+# --- The task that is timed ---
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def repeat(step: Callable[[], None], count: int) -> None:
         step()
 
 
-# The clock.
+# --- The clock ---
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def summary(times: list[float]) -> Timing:
     return Timing(statistics.median(times), low, high, min(times))
 
 
-# The work of one iteration.
+# --- The work of one iteration ---
 
 
 def gigaflop(widths: Widths, batch_size: int) -> float:

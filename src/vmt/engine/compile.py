@@ -54,7 +54,7 @@ def compiled_step(phase: Phase, state: State, context: StepContext, sums: Metric
     return advance
 
 
-# Constants as tensors.
+# --- Constants as tensors ---
 
 
 def constants_as_tensors(phase: Phase, context: StepContext, device: torch.device) -> tuple[Phase, StepContext]:
@@ -92,7 +92,7 @@ class Constant:
         return self.value
 
 
-# Tracing.
+# --- Tracing ---
 
 
 def reached(state: State, context: StepContext, sums: MetricSums) -> list[Tensor]:
@@ -132,7 +132,7 @@ def traced(advance: Callable[[], None], reachable: list[Tensor]) -> tuple[GraphM
     return module, used
 
 
-# Compiling.
+# --- Compiling ---
 
 
 @torch.no_grad()

@@ -173,7 +173,7 @@ def set_schedules(context: StepContext, progress: float) -> None:
         scalar.fill_(schedule(progress))
 
 
-# Metrics.
+# --- Metrics ---
 
 
 TOTAL, STEPS = "tally/total", "tally/steps"
@@ -232,7 +232,7 @@ class MetricSums:
             self.total.zero_()
 
 
-# Ways to prepare a phase.
+# --- Ways to prepare a phase ---
 
 
 def eager(why: str) -> Prepare:
@@ -286,7 +286,7 @@ def or_eager(prepare: Prepare, what: str, say: Notify) -> Prepare:
     return attempt
 
 
-# Where compiled kernels are kept.
+# --- Where compiled kernels are kept ---
 
 
 def remember_compiled_kernels() -> Path | None:

@@ -52,7 +52,7 @@ def corrected_inductor(launch_early: bool) -> Iterator[None]:
         yield
 
 
-# Reads before writes.
+# --- Reads before writes ---
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def after_reads(lower: Callable[..., Any]) -> Callable[..., Any]:
     return lowered
 
 
-# Waits.
+# --- Waits ---
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def waiting_first(lines: list[Any]) -> list[Any]:
     return [wait, *(line for line in lines if not (isinstance(line, str) and wait in line))]
 
 
-# Tools for patching.
+# --- Tools for patching ---
 
 
 @contextmanager

@@ -34,7 +34,7 @@ PROGRAMS = 132
 TAPS = 9
 
 
-# All convolutions but the first.
+# --- All convolutions but the first ---
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def channel_block(channels: int) -> int:
     return min(64, channels & -channels)
 
 
-# The first convolution.
+# --- The first convolution ---
 
 
 def serves_stem(x: Tensor, convolution: nn.Conv2d) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from vmt.kernels.forward_call import call
 from vmt.kernels.launch import MOST_PROGRAMS, can_launch, early, have_triton
 
-# What follows a convolution.
+# --- What follows a convolution ---
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def no_seeds(device: str) -> Tensor:
     return torch.zeros(1, dtype=torch.int64, device=device)
 
 
-# Instance norm.
+# --- Instance norm ---
 
 # A program holds all pixels of a channel.
 MOST_PIXELS = 4096

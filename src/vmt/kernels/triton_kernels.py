@@ -270,7 +270,7 @@ def interleaved(a, b, BR: tl.constexpr, BC: tl.constexpr):
     return tl.reshape(tl.join(a, b), (BR, BC))
 
 
-# Gradients of 3×3 convolutions by their weights (convolution.py).
+# --- Gradients of 3×3 convolutions by their weights (convolution.py) ---
 
 
 @triton.jit
@@ -330,7 +330,8 @@ def add_parts_of(partial, out, columns, STARTS: tl.constexpr, BP: tl.constexpr, 
     tl.store(out + m * columns + cols, tl.sum(total, 0), mask=cols < columns)
 
 
-# The first convolution, of one to three channels: patches times all weights on the tensor cores (convolution.py).
+# --- The first convolution, of one to three channels (convolution.py) ---
+# Patches times all weights on the tensor cores.
 
 
 @triton.jit
@@ -420,7 +421,8 @@ def patches(x, row, pixels, H, W, sn, sc, sh, sw, CIN: tl.constexpr, KP: tl.cons
     return tl.load(x + at, mask=inside, other=0.0).to(tl.bfloat16)
 
 
-# Instance norm: one program per image and channel (normalisation.py).
+# --- Instance norm (normalisation.py) ---
+# One program per image and channel.
 
 
 @triton.jit
@@ -468,7 +470,7 @@ def instance_backward(
         tl.store(dx + n * dn + c * dc + row * dh + column * dw, by_v, mask=inside)
 
 
-# SplitMix64 (random_bits.py).
+# --- SplitMix64 (random_bits.py) ---
 
 
 @triton.jit
@@ -493,7 +495,7 @@ def mix(bits):
     return bits ^ (bits >> 31)
 
 
-# Zeros, in the place of memsets in a captured graph (vmt.engine.memsets).
+# --- Zeros, in the place of memsets in a captured graph (vmt.engine.memsets) ---
 
 
 @triton.jit(do_not_specialize=["words"])

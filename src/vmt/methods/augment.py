@@ -91,7 +91,8 @@ def each(values: Tensor) -> Tensor:
     return values.view(-1, 1, 1, 1)
 
 
-# Changes of place: maps (N, 3, 3) from places in the new picture to places in the old one, both from −1 to 1.
+# --- Changes of place ---
+# Maps (N, 3, 3) from places in the new picture to places in the old one, both from −1 to 1.
 
 
 def matrices(*rows: Tensor) -> Tensor:
@@ -140,7 +141,8 @@ def resampled(x: Tensor, place: Tensor) -> Tensor:
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
-# Changes of colour. Sizes are from −1 to 1, and 0 leaves a picture as it is.
+# --- Changes of colour ---
+# Sizes are from −1 to 1, and 0 leaves a picture as it is.
 
 
 def recoloured(x: Tensor, brightness: Tensor, contrast: Tensor, saturation: Tensor, hue: Tensor) -> Tensor:
@@ -184,7 +186,7 @@ def solarised(x: Tensor, size: Tensor) -> Tensor:
     return torch.where(x > 1 - each(size.clamp_min(0)), 1 - x, x)
 
 
-# A method with augmented batches.
+# --- A method with augmented batches ---
 
 
 def augmented(method: Method, augmentation: Augmentation) -> Method:

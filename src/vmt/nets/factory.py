@@ -139,7 +139,7 @@ class NetSpec:
         return cls(values["name"], shape, operator.index(values["classes"]), options)
 
 
-# Networks that a user's function builds.
+# --- Networks that a user's function builds ---
 
 
 def factory_name(net: str) -> str | None:
@@ -216,7 +216,7 @@ def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mappin
     return {name: value for name, value in offered.items() if name in parameters}
 
 
-# Networks of timm.
+# --- Networks of timm ---
 
 
 def has_timm(name: str) -> bool:
@@ -265,7 +265,7 @@ def check_timm_options(options: Mapping[str, Any]) -> None:
             raise InputError(f"the option {option!r} of timm's networks is {value!r}: give a number or a text.")
 
 
-# From any module to a staged network.
+# --- From any module to a staged network ---
 
 
 def staged(

@@ -112,7 +112,7 @@ FEW_OUTPUTS, FEW_INPUTS = 32, 256
 Weighted = TypeVar("Weighted", nn.Linear, nn.Conv2d)
 
 
-# Layers.
+# --- Layers ---
 
 
 class GaussianNoise(nn.Module):
@@ -301,7 +301,7 @@ def logits_layer(inputs: int, classes: int, norm: bool = True) -> nn.Sequential:
     return FullPrecision(initialised(LinearBeforeNorm(inputs, classes)), BatchNorm(classes))
 
 
-# Networks.
+# --- Networks ---
 
 # Two max-pools of 2 must leave at least one pixel for the last three convolutions.
 SMALLEST_SIDE = 4

@@ -119,7 +119,8 @@ def self_ensembling(
     )
 
 
-# Networks of their own: functions of the shape of the classifier's code and of that of a sample.
+# --- Networks of their own ---
+# They are functions of the shape of the classifier's code and of that of a sample.
 
 
 def dsn_private(code: tuple[int, ...], sample: tuple[int, ...]) -> Staged:
