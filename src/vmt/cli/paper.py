@@ -159,7 +159,7 @@ def add_figure(actions: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def chosen(arguments: argparse.Namespace) -> Table:
+def chosen_table(arguments: argparse.Namespace) -> Table:
     if arguments.table is None:
         raise InputError(f"name a table: {', '.join(TABLES)}, or all.")
     return find_table(arguments.table).choosing_on(getattr(arguments, "choose_on", None))
@@ -170,7 +170,7 @@ def list_tables(arguments: argparse.Namespace) -> int:
         for name, table in TABLES.items():
             print(f"{name:<18} {table.title}: {size_of(table)}")
         return 0
-    for job in jobs_for(chosen(arguments).cells):
+    for job in jobs_for(chosen_table(arguments).cells):
         print(f"{state_of(job, arguments):<12} {job.run:<58} {job.phase}")
     return 0
 
@@ -201,7 +201,7 @@ def run_table(arguments: argparse.Namespace) -> int:
     from vmt.paper.queue import PaperQueue, Workspace
     from vmt.runs.ray_tasks import where_to_run
 
-    table = chosen(arguments)
+    table = chosen_table(arguments)
     for name in ("phases", "at_once", "choose_on"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise InputError(f"{as_flag(name)} must be 1 or more, but got {value}.")
@@ -237,7 +237,7 @@ def run_table(arguments: argparse.Namespace) -> int:
 
 
 def show_table(arguments: argparse.Namespace) -> int:
-    table = chosen(arguments)
+    table = chosen_table(arguments)
     if not any(arguments.results.glob("*.json")):
         to_stderr(
             f"vmt: there are no results in {arguments.results}: make some with vmt paper run {table.name} --data DATA."

@@ -116,7 +116,7 @@ def table_page(table: Table, results: Path, link: str) -> str:
         f"```console\n$ vmt paper run {table.name} --data DATA\n$ vmt paper show {table.name}\n```",
         "Accuracy on the target test set in percent: mean ± standard deviation over the runs, with their number in "
         "brackets." + (" A dash stands for a number that has no run yet." if several_tasks else ""),
-        unbroken(rows_and_tasks(table, results) if several_tasks else one_line_per_cell(table, results)),
+        keep_together(rows_and_tasks(table, results) if several_tasks else one_line_per_cell(table, results)),
         "\n".join(f"- {note}" for note in table.notes),
         "## The runs",
         list_of_runs(experiments, results, link) or "None has been run yet.",
@@ -128,7 +128,7 @@ def table_page(table: Table, results: Path, link: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def unbroken(table: str) -> str:
+def keep_together(table: str) -> str:
     """The table without line breaks beside ± and inside short cells."""
     return re.sub(r" (±|of) (?=\d)|(?<=paper) (?=[\d–])", lambda m: m[0].replace(" ", "\u00a0"), table)
 

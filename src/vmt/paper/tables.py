@@ -82,7 +82,7 @@ def evaluation(instance_norm: bool) -> tuple[Cell, ...]:
         known = [task for task, number in zip(numbers.TASKS, table[row], strict=True) if number is not None]
         cells += [main_cell(task, row, instance_norm, seeds_of(task, row, instance_norm)) for task in known]
         if instance_norm and row.startswith("VMT"):
-            cells += warmed(row, *WARMED)
+            cells += cells_with_warm_up(row, *WARMED)
             cells.append(full_mixup(row))
         if instance_norm and row == "VMT + DIRT-T":
             cells += shorter()
@@ -104,7 +104,7 @@ def source_statistics(instance_norm: bool) -> Cell:
     return replace(cell, row=SOURCE_ROW, experiment=replace(cell.experiment, changes={}), ours=True)
 
 
-def warmed(row: str, *tasks: str) -> list[Cell]:
+def cells_with_warm_up(row: str, *tasks: str) -> list[Cell]:
     """Cells of VMT with warm-up, beside the paper's numbers of the main table."""
     return [
         replace(
@@ -384,7 +384,7 @@ TABLES["priority"] = Table(
         *(in_main(task, row) for task in DIGIT_TASKS for row in VMT_ROWS),
         *shorter(),
         *(full_mixup(row) for row in VMT_ROWS),
-        *(cell for row in VMT_ROWS for cell in warmed(row, "svhn-mnist", "mnist-mnistm")),
+        *(cell for row in VMT_ROWS for cell in cells_with_warm_up(row, "svhn-mnist", "mnist-mnistm")),
         *(in_main(task, row) for task in DIGIT_TASKS for row in BASELINES),
         *(replace(cell_of("ten-runs", row), seeds=3) for row in ("VMT@40K, no IN", "VMT + DIRT-T@160K, no IN")),
         *(in_main(M2S, row, False) for row in ("VMT", *BASELINES)),

@@ -84,7 +84,9 @@ def gather(
             if any(runs[i].run_json.get("fingerprint") not in (None, fingerprint) for i in members):
                 tasks[-1]["note"] = CHANGED
         for i in members:
-            runs[i] = tested(runs[i], details[i].pop("right", None), tasks[-1].get("target_samples"), options)
+            runs[i] = with_test_accuracy(
+                runs[i], details[i].pop("right", None), tasks[-1].get("target_samples"), options
+            )
     return page_data(runs, tasks, details, Asked(folders, options, out, choice, search))
 
 
@@ -108,7 +110,7 @@ def with_test(task: Task, options: Options, label: str | None) -> Task:
     return replace(task, target_test=replace(samples, x=task.preprocess.fit(samples.x)))
 
 
-def tested(run: RunRecord, right: float | None, samples: int | None, options: Options) -> RunRecord:
+def with_test_accuracy(run: RunRecord, right: float | None, samples: int | None, options: Options) -> RunRecord:
     """A run with its accuracy on the samples of ``--test``, if they are given."""
     if options.test is None:
         return run

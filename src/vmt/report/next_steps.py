@@ -257,7 +257,7 @@ def train_command(data: DataSpec, recipe: Recipe) -> list[str]:
     for name in ("instance_norm", *names(NetSettings)):
         if recipe.net_options.get(name) is not None and data.from_model is None:
             words += flag(name, recipe.net_options[name])
-    for name, value in repeated(recipe.config).items():
+    for name, value in settings_to_repeat(recipe.config).items():
         words += flag(name, value)
     return words
 
@@ -276,12 +276,12 @@ def adapt_call(recipe: Recipe, out: Path, resume: bool) -> str:
     by_name = not recipe.method.endswith(AS_A_VALUE)
     given: dict[str, Any] = dict(recipe.settings) if by_name else {}
     given |= {"dirt_t": True} if recipe.dirt_t is not None and by_name else {}
-    given |= {**repeated(recipe.config), "out": str(out), **({"resume": True} if resume else {})}
+    given |= {**settings_to_repeat(recipe.config), "out": str(out), **({"resume": True} if resume else {})}
     method = repr(recipe.method) if by_name else "method"
     return f"vmt.adapt(source, target, {method}, {', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
-def repeated(config: Config) -> dict[str, Any]:
+def settings_to_repeat(config: Config) -> dict[str, Any]:
     """The fields of a config that a repeated run should share and that are not at their default."""
     return {name: value for name in REPEATED if (value := getattr(config, name)) != getattr(Config, name)}
 

@@ -96,7 +96,7 @@ def next_box(steps: Sequence[Mapping[str, Any]]) -> str:
         return ""
     items = [
         f'<li><p id="step-{n}">{"In Python: " if step["python"] else ""}{escape(step["text"])}</p>'
-        f'<div class="command"><code id="command-{n}">{unbroken(step["command"])}</code>'
+        f'<div class="command"><code id="command-{n}">{break_between_words(step["command"])}</code>'
         f'<button type="button" class="copy" value="command-{n}" aria-describedby="step-{n}">Copy</button></div></li>'
         for n, step in enumerate(steps)
     ]
@@ -107,7 +107,7 @@ def next_box(steps: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def unbroken(command: str) -> str:
+def break_between_words(command: str) -> str:
     """A command whose lines break only between its words, and not after the dashes of a flag."""
     words = re.findall(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+|\s+|.""", command)
     return "".join(word if word.isspace() else f'<span class="word">{escape(word)}</span>' for word in words)

@@ -40,7 +40,7 @@ def make_sheet(images: Sequence[Tensor], preprocess: Preprocess, budget: int) ->
     smallest = None
     for tile, quality in SIZES:
         tile = min(tile, side)
-        image = arranged(torch.cat([scaled(part, tile) for part in torch.split(pixels, BATCH)]))
+        image = tiles_on_one_image(torch.cat([scaled(part, tile) for part in torch.split(pixels, BATCH)]))
         for kind, options in (("PNG", {"optimize": True}), ("JPEG", {"quality": quality})):
             buffer = io.BytesIO()
             image.save(buffer, kind, **options)
@@ -87,7 +87,7 @@ def scaled(pixels: Tensor, tile: int) -> Tensor:
     return F.pad(pixels, (left, tile - size[1] - left, top, tile - size[0] - top))
 
 
-def arranged(tiles: Tensor) -> Image.Image:
+def tiles_on_one_image(tiles: Tensor) -> Image.Image:
     """Tiles in rows of :data:`COLUMNS` on one image."""
     count, channels, side, _ = tiles.shape
     rows = -(-count // COLUMNS)
