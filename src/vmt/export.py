@@ -108,7 +108,7 @@ def export(model: Model, path: str | Path, format: str | None = None, samples: A
     model = Model(network, model.spec, model.preprocess, model.classes, model.about, model.features, backbone)
     checked = parts_of(random_samples(model.reads) if samples is None else samples)
     any_size = model.reads.size is not None and model.reads.stretches
-    program = traced(Deployed(model).eval(), example(model.reads), any_size)
+    program = trace_module(Deployed(model).eval(), example(model.reads), any_size)
     content = (as_onnx if format == ONNX else as_pt2)(program, header_of(model))
     parity = check_parity(model, from_bytes(content, format, str(path)).predict_proba, checked)
     write_atomically(path, content)
@@ -162,7 +162,7 @@ class Affine(nn.Module):
         return x * self.scale + self.shift
 
 
-def traced(module: nn.Module, samples: Tensor, any_size: bool) -> torch.export.ExportedProgram:
+def trace_module(module: nn.Module, samples: Tensor, any_size: bool) -> torch.export.ExportedProgram:
     """The module as a graph, for any number of samples and, if ``any_size``, for images of any size."""
     free = {axis: torch.export.Dim(name) for axis, name in enumerate(AXES[: 3 if any_size else 1])}
     failures: list[Exception] = []

@@ -10,7 +10,7 @@ from tests.engine.test_engine import CPU, small, tensors
 from vmt import methods
 from vmt.engine.bench import Workload
 from vmt.engine.capture import rolled_back
-from vmt.engine.compile import constants_as_tensors, reached, traced
+from vmt.engine.compile import constants_as_tensors, lasting_tensors, trace_step
 from vmt.engine.engine import MetricSums
 from vmt.methods.augment import Augmentation, augmented
 from vmt.methods.nouns import SGD, Adam, Method
@@ -26,8 +26,8 @@ def graph_of(work: Workload, sums: MetricSums) -> tuple[GraphModule, list[Tensor
     phase, context = constants_as_tensors(work.method.phases[0], work.context, CPU)
     with rolled_back(work.state), normalised_together():
         sums.add_(step(phase, work.state, context))
-        reachable = reached(work.state, context, sums)
-        graph, arguments = traced(lambda: sums.add_(step(phase, work.state, context)), reachable)
+        reachable = lasting_tensors(work.state, context, sums)
+        graph, arguments = trace_step(lambda: sums.add_(step(phase, work.state, context)), reachable)
     sums.reset()
     return graph, arguments
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vmt import methods
 from vmt.data import Domain, Preprocess
 from vmt.engine.capture import rolled_back
-from vmt.engine.compile import BY_WEIGHTS, fuse_weight_gradients, reached, traced
+from vmt.engine.compile import BY_WEIGHTS, fuse_weight_gradients, lasting_tensors, trace_step
 from vmt.engine.engine import MetricSums
 from vmt.kernels import launch
 from vmt.kernels.convolution import serves, serves_stem
@@ -166,11 +166,11 @@ def test_traced_step_does_the_same_with_fused_weight_gradients(monkeypatch: pyte
     work = Work(methods.source_only(), (4, 4), (4, 4), bfloat16=True, depth=2)
     with rolled_back(work.state):
         work.step()  # tables that are made on first use must exist before the step is traced
-    reachable = reached(work.state, work.context, MetricSums())
+    reachable = lasting_tensors(work.state, work.context, MetricSums())
     results = []
     with as_on_cuda():
         with rolled_back(work.state):
-            graph, arguments = traced(lambda: bool(work.step()), reachable)
+            graph, arguments = trace_step(lambda: bool(work.step()), reachable)
         for wanted in (5, 3):
             if results:
                 fuse_weight_gradients(graph.graph)

@@ -19,7 +19,7 @@ from vmt.data import Domain, Task, domain, make_task
 from vmt.data.files.store import pack
 from vmt.data.stored import StoredSamples
 from vmt.data.task import hold_apart
-from vmt.engine.compile import reached, traced
+from vmt.engine.compile import lasting_tensors, trace_step
 from vmt.engine.engine import Engine, MetricSums, make_engine
 from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
@@ -113,8 +113,8 @@ def test_a_compiled_step_has_the_batches_as_arguments(tmp_path: Path) -> None:
     assert context.feed is not None
     context.feed.prepare(method.phases[0], 0)
     sums = MetricSums()
-    reachable = reached(state, context, sums)
-    _, arguments = traced(lambda: sums.add_(step(method.phases[0], state, context)), reachable)
+    reachable = lasting_tensors(state, context, sums)
+    _, arguments = trace_step(lambda: sums.add_(step(method.phases[0], state, context)), reachable)
     fed = list(context.feed.inputs.values())
     assert fed
     assert all(any(argument is each for argument in arguments) for each in fed)

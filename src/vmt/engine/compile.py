@@ -40,8 +40,8 @@ def compiled_step(phase: Phase, state: State, context: StepContext, sums: Metric
         # Once without the tracer: tables that are made on first use must exist before the tracer sees them.
         with drawing_with_torch_alone():
             sums.add_(step(phase, state, context))
-        reachable = reached(state, context, sums)
-        graph, tensors = traced(lambda: sums.add_(step(phase, state, context)), reachable)
+        reachable = lasting_tensors(state, context, sums)
+        graph, tensors = trace_step(lambda: sums.add_(step(phase, state, context)), reachable)
     run = compiled_graph(graph, tensors)
 
     @torch.no_grad()
@@ -95,7 +95,7 @@ class Constant:
 # --- Tracing ---
 
 
-def reached(state: State, context: StepContext, sums: MetricSums) -> list[Tensor]:
+def lasting_tensors(state: State, context: StepContext, sums: MetricSums) -> list[Tensor]:
     """Every tensor that outlives a step, each once."""
     tensors: list[Tensor] = [state.step]
     for module in state.roles.values():
@@ -112,7 +112,7 @@ def reached(state: State, context: StepContext, sums: MetricSums) -> list[Tensor
     return list({id(tensor): tensor for tensor in tensors}.values())
 
 
-def traced(advance: Callable[[], None], reachable: list[Tensor]) -> tuple[GraphModule, list[Tensor]]:
+def trace_step(advance: Callable[[], None], reachable: list[Tensor]) -> tuple[GraphModule, list[Tensor]]:
     """What ``advance`` does to these tensors, as a graph of tensor operations, and the arguments of the graph."""
 
     def on_arguments(*_: Tensor) -> list[Tensor]:

@@ -35,7 +35,7 @@ from vmt.nets.factory import (
     check_precision,
     factory_name,
     head_of,
-    imported,
+    import_function,
     reason,
 )
 from vmt.nets.pretrained import TORCHVISION, networks_of, torchvision_module, with_network
@@ -253,7 +253,7 @@ def expected_format(net: str | Callable[..., Any] | None, options: Mapping[str, 
     if not isinstance(net, str):
         described: Any = net
     elif (own := factory_name(net)) is not None:
-        described = imported(own)
+        described = import_function(own)
     elif not starts_trained(options) or net in NETS:
         return None
     elif net.startswith(TORCHVISION):
@@ -288,7 +288,7 @@ def _module(features: str | Callable[..., nn.Module], pretrained: bool) -> tuple
             f"there is no network {features!r} for features: give timm:NAME, torchvision:NAME or "
             "package.module:function."
         )
-    function = imported(own, "--features")
+    function = import_function(own, "--features")
     return own, _called(function, own), _code_of(function)
 
 

@@ -89,7 +89,7 @@ class NetSpec:
 
     def build(self) -> Staged:
         if self.factory is not None:
-            return built(imported(self.factory), self.factory, self.shape, self.classes, self.options)
+            return built(import_function(self.factory), self.factory, self.shape, self.classes, self.options)
         if self.name in COMPOSED:
             return composed(self.name, self.shape, self.classes, self.options, self.member)
         if self.name.startswith(TORCHVISION):
@@ -153,7 +153,7 @@ def factory_name(net: str) -> str | None:
     return f"{module}:{function}"
 
 
-def imported(name: str, flag: str = "--net") -> Callable[..., Any]:
+def import_function(name: str, flag: str = "--net") -> Callable[..., Any]:
     """The function of that name, from an installed package or the current folder; ``flag`` is the one that names it."""
     path, _, attribute = name.partition(":")
     here = str(Path.cwd())
@@ -190,7 +190,7 @@ def built(
     """The staged network that a user's function builds; ``name`` is the function's name in messages."""
     ours, own = {}, dict(options)
     for option in SETTINGS & own.keys():
-        if not accepted(function, {option: None}):
+        if not arguments_accepted_by(function, {option: None}):
             ours[option] = own.pop(option)
     if ours.get("pretrained"):
         raise InputError(
@@ -198,13 +198,13 @@ def built(
             "or give it the parameter."
         )
     try:
-        module = function(**accepted(function, {"classes": classes, "shape": shape}), **own)
+        module = function(**arguments_accepted_by(function, {"classes": classes, "shape": shape}), **own)
     except Exception as error:
         raise InputError(f"the function {name} failed: {reason(error)}.") from error
     return staged(module, name, shape, classes, ours)
 
 
-def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[str, Any]:
+def arguments_accepted_by(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[str, Any]:
     """The arguments that a function has a parameter for, by name.
 
     ``**others`` does not count: the function may pass those on to one that does not accept them.

@@ -49,7 +49,7 @@ class Watch:
                 tell_port(server.getsockname()[1])
                 for _ in range(here.count - 1):
                     peer, _address = server.accept()
-                    self.peers[struct.unpack("!i", received(peer, 4))[0]] = peer
+                    self.peers[struct.unpack("!i", receive(peer, 4))[0]] = peer
         else:
             peer = socket.create_connection((here.address, tell_port(None)), timeout=60)
             peer.settimeout(None)
@@ -145,7 +145,7 @@ def detect_silence(peer: socket.socket) -> None:
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def received(peer: socket.socket, size: int) -> bytes:
+def receive(peer: socket.socket, size: int) -> bytes:
     """Exactly this many bytes."""
     parts = b""
     while len(parts) < size:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from vmt.runs.record import RunRecord, last_phase_trains_on_source
-from vmt.train.collapse import FALLEN, piled
+from vmt.train.collapse import FALLEN, is_too_large
 from vmt.validators.registry import DEFAULT
 
 GOOD, WATCH, BAD, UNKNOWN = "good", "watch", "bad", "unknown"
@@ -101,7 +101,7 @@ def share_signs(run: RunRecord, source_shares: Sequence[float] | None, classes: 
     k = max(range(len(shares)), key=lambda i: shares[i])
     usual = max(source_shares) if source_shares else 1 / len(shares)
     text = f"The largest predicted class on the target is {names[k]} with {percent(shares[k])}"
-    if piled(shares[k], usual):
+    if is_too_large(shares[k], usual):
         signs = [Sign(BAD, f"{text}: almost everything is predicted as one class.", "one class")]
     elif shares[k] > 2 * usual:
         signs = [Sign(WATCH, f"{text}; the largest class of the source has {percent(usual)}.")]

@@ -372,11 +372,11 @@ def _take(search: SearchSpec, study: Any, held: ExitStack) -> tuple[Path | None,
     from optuna.trial import Trial, TrialState
 
     reference = search.reference_folder
-    if search.reference is not None and not (reference / SUMMARY).exists() and locked(reference, held):
+    if search.reference is not None and not (reference / SUMMARY).exists() and lock_trial(reference, held):
         return reference, None
     for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         with ExitStack() as tried:
-            if not locked(search.folder_of(frozen.number), tried):
+            if not lock_trial(search.folder_of(frozen.number), tried):
                 continue
             if study.get_trials(deepcopy=False)[frozen.number].state == TrialState.RUNNING:
                 held.enter_context(tried.pop_all())
@@ -392,7 +392,7 @@ def _take(search: SearchSpec, study: Any, held: ExitStack) -> tuple[Path | None,
     return folder, trial
 
 
-def locked(folder: Path, held: ExitStack) -> bool:
+def lock_trial(folder: Path, held: ExitStack) -> bool:
     """Lock the folder of a trial, if no process works on it."""
     with ExitStack() as tried:
         try:

@@ -28,7 +28,7 @@ from vmt.runs.search import (
     SearchSpec,
     carry_out_search,
     join,
-    locked,
+    lock_trial,
     missing,
     name_of,
     ranked_trials,
@@ -232,7 +232,7 @@ def clean(folder: Path) -> int:
     freed = 0
     for place in sorted((folder / TRIALS).glob("[0-9]*")):
         with ExitStack() as held:
-            if place.name == chosen or not (place / SUMMARY).exists() or not locked(place, held):
+            if place.name == chosen or not (place / SUMMARY).exists() or not lock_trial(place, held):
                 continue
             for model in place.glob("model*.safetensors"):
                 freed += model.stat().st_size

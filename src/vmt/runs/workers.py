@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from vmt.errors import InputError, message_of_gpu_error
 from vmt.progress import Notify
-from vmt.train.loop import handled
+from vmt.train.loop import signals_handled_by
 
 # A worker is replaced at most this often in a row while nothing gets done: work that always fails must end.
 MOST_FAILURES = 3
@@ -116,7 +116,7 @@ def passing_signals_to(workers: Mapping[Connection, SpawnProcess]) -> Iterator[l
                 worker.terminate()
         signals.append(number)
 
-    with handled(stop):
+    with signals_handled_by(stop):
         yield signals
 
 

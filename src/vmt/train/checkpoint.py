@@ -71,7 +71,7 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], loop_state: Map
             flush_to_disk(folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    for old in outdated(folder, final):
+    for old in outdated_checkpoints(folder, final):
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -82,7 +82,7 @@ def to_bytes(state: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def outdated(folder: Path, newest: Path) -> list[Path]:
+def outdated_checkpoints(folder: Path, newest: Path) -> list[Path]:
     """The folders to remove after a new checkpoint is written.
 
     These are all checkpoints before the last two, later ones that were damaged, so that the run continued from an

@@ -89,7 +89,7 @@ def collapse_in(
     """
     share = target.largest_share
     learned = best_source > WORTH_FALLING_FROM or late
-    if learned and piled(share, source_share):
+    if learned and is_too_large(share, source_share):
         k = target.predicted_share.index(share)
         name = repr(classes[k]) if k < len(classes) and classes[k] != str(k) else f"class {k}"
         return f"collapsed: {share:.0%} of the target is predicted as {name}; {REMEDY}."
@@ -100,7 +100,7 @@ def collapse_in(
     return None
 
 
-def piled(share: float, source_share: float) -> bool:
+def is_too_large(share: float, source_share: float) -> bool:
     """Whether the largest predicted class has too large a share, compared with the largest class of the source."""
     return share > PILED and share > 1.5 * source_share
 

@@ -516,12 +516,12 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(outer.numbers)
         return
     request = StopRequest()
-    with handled(request):
+    with signals_handled_by(request):
         yield lambda: bool(request.numbers)
 
 
 @contextmanager
-def handled(handler: Callable[[int, object], None]) -> Iterator[None]:
+def signals_handled_by(handler: Callable[[int, object], None]) -> Iterator[None]:
     """Send the signals that ask to stop to a handler. SIGHUP stays ignored if it was, as under nohup."""
     before = {}
     try:
