@@ -56,6 +56,18 @@ def test_every_candidate_is_a_run_and_the_model_is_that_of_the_chosen_one(chosen
     )
 
 
+def test_a_record_without_source_only_is_refused(chosen: Path, tmp_path: Path) -> None:
+    shutil.copytree(chosen, tmp_path / "auto")
+    record = json.loads((tmp_path / "auto" / RUN).read_text())
+    record["recipe"]["settings"]["iterations"] = {}
+    (tmp_path / "auto" / RUN).write_text(json.dumps(record))
+    (tmp_path / "auto" / SUMMARY).unlink()
+    ran = command("train", "--resume", tmp_path / "auto")
+    assert ran.returncode == 2
+    assert RUN in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_the_folder_can_be_reported_and_used(chosen: Path, files: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     ran = command("report", chosen, "-o", page)

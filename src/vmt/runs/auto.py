@@ -234,7 +234,10 @@ def _planned(portfolio: Portfolio, folder: Path | None, resume: bool) -> dict[st
         if spec.recipe.method != AUTO:
             raise InputError(f"the run in {folder} was started with the method {spec.recipe.method}, not auto.")
         check_same_data(folder, fingerprint)
-        return dict(record["recipe"]["settings"]["iterations"])
+        plan: dict[str, int | None] = dict(record["recipe"]["settings"]["iterations"])
+        if REFERENCE not in plan:
+            raise InputError(f"{folder / RUN} does not list {REFERENCE} among the candidates: start a new run.")
+        return plan
     if folder is not None:
         check_free(folder)
     plan = within_budget(portfolio)
