@@ -189,6 +189,11 @@ RULES = (
         why="it draws thousands of pictures or reads them with a network that has to be installed",
     ),
     Rule(
+        r"python benchmarks/resnet50\.py",
+        instead=has_its_flags,
+        why="tests/test_benchmarks.py runs it with a small network; the large one takes minutes on a CPU",
+    ),
+    Rule(
         r"python benchmarks/(deployed|photographs_flow|large_folder)\.py",
         instead=has_its_flags,
         why="tests/test_benchmarks.py tests its parts; it needs PACS and an installed network, or an hour",

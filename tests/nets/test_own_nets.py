@@ -203,7 +203,7 @@ def test_a_function_gets_the_arguments_that_it_has_parameters_for(here: Path) ->
 
 
 def test_the_function_of_the_documentation(here: Path) -> None:
-    (block,) = (block for block in blocks(ROOT / "docs" / "own-data.md", "python") if "def make" in block)
+    (block,) = (block for block in blocks(ROOT / "docs" / "networks.md", "python") if "def make" in block)
     (here / "mine" / "documented.py").write_text(block)
     taps = NetSpec("mine.documented:make", (3, 28, 28), 10).build()(torch.zeros(4, 3, 28, 28))
     assert tuple(taps["logits"].shape) == (4, 10)

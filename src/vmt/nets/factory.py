@@ -209,7 +209,7 @@ def arguments_accepted_by(function: Callable[..., Any], offered: Mapping[str, An
 
     ``**others`` does not count: the function may pass those on to one that does not accept them.
 
-    >>> accepted(lambda classes, **others: None, {"classes": 10, "shape": (5,)})
+    >>> arguments_accepted_by(lambda classes, **others: None, {"classes": 10, "shape": (5,)})
     {'classes': 10}
     """
     parameters = inspect.signature(function).parameters
