@@ -169,7 +169,8 @@ def adapt(
     check_callbacks(callbacks)
     # The bars of several ranks would mix.
     shows = is_first() and (progress.visible if isinstance(progress, Progress) else progress)
-    check_arguments_of_auto(method, minutes, dirt_t, match_shares, target_labels, asked)
+    of_one_run = asked | {name: value for name, value in config.items() if name == "keep_best" and value}
+    check_arguments_of_auto(method, minutes, dirt_t, match_shares, target_labels, of_one_run)
     data = data_of(source, target, target_test, target_labels, target_label_weight)
     data = dataclasses.replace(
         data, impute=impute, standardise_per_domain=standardise_per_domain or None, choose_on=choose_on

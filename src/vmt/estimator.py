@@ -225,7 +225,8 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _choose(self, task: Task) -> Self:
         """Train several methods, and keep the answer."""
-        check_arguments_of_auto(AUTO, None, self.dirt_t, self.match_shares, self.use_target_labels or None, {})
+        of_one_run = {"keep_best": self.keep_best} if self.keep_best else {}
+        check_arguments_of_auto(AUTO, None, self.dirt_t, self.match_shares, self.use_target_labels or None, of_one_run)
         net = None if self.net == "auto" else self.net
         portfolio = Portfolio(task, DataSpec(), self._config(), net, self.net_options, iterations=self.iterations)
         result = carry_out_auto(portfolio, show=self.verbose)

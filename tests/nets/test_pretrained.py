@@ -43,6 +43,10 @@ def plain():
 def ready():
     return make()
 
+def complete():
+    from vmt.nets import from_module
+    return from_module(make(), classes=3)
+
 ready.mean, ready.std, ready.size = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2), 12
 """
 
@@ -111,6 +115,8 @@ def test_files_that_hold_no_weights_are_refused() -> None:
         ("tiny", {"pretrained": True}, "tiny.*timm"),
         ("backbones:plain", {"pretrained": True}, "backbones:plain.*pretrained"),
         ("torchvision:resnet18", {"depth": 3}, "depth|torchvision"),
+        ("tiny", {"bottleneck": 8}, "bottleneck"),
+        ("backbones:complete", {"bottleneck": 8}, "bottleneck"),
     ],
 )
 def test_options_that_a_network_does_not_have_are_refused(name: str, options: dict[str, Any], offender: str) -> None:

@@ -181,6 +181,7 @@ def test_a_candidate_is_resumed_with_its_settings_although_the_defaults_have_cha
     [
         ({"method": "auto", "lambda_t": 0.1}, "lambda_t"),
         ({"method": "auto", "dirt_t": True}, "dirt_t"),
+        ({"method": "auto", "keep_best": "snd"}, "keep_best"),
         ({"method": "auto", "minutes": 0}, "minutes"),
         ({"method": "vmt", "minutes": 3}, "minutes"),
     ],
@@ -189,6 +190,17 @@ def test_what_auto_cannot_use_is_refused(arguments: dict[str, Any], offender: st
     x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
     with pytest.raises(vmt.InputError, match=offender):
         vmt.adapt((x, y), x, progress=False, **arguments)
+
+
+def test_a_best_model_of_a_run_is_nothing_for_auto(files: Path, tmp_path: Path) -> None:
+    source, target = files / "source.npz", files / "target.npz"
+    data = ("--source", source, "--target", target, "--out", tmp_path / "out")
+    ran = command("train", *data, "--method", "auto", "--keep-best", "snd")
+    assert ran.returncode == 2
+    assert "--keep-best" in ran.stderr
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    with pytest.raises(vmt.InputError, match="keep_best"):
+        vmt.VMTClassifier("auto", keep_best="snd").fit(x, y, X_target=x)
 
 
 class Asked(Exception):

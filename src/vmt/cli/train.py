@@ -321,7 +321,7 @@ def check_auto(arguments: argparse.Namespace, data: DataSpec) -> None:
         raise InputError("the method auto needs a source: leave out --from, or --method.")
     if data.task is not None:
         raise InputError(f"the method auto is for your own data: leave it out for {data.task}, which has a recipe.")
-    asked = given(arguments, [name for name in METHOD if name not in ("method", "net", "iterations")])
+    asked = given(arguments, [*(name for name in METHOD if name not in ("method", "net", "iterations")), "keep_best"])
     check_arguments_of_auto(AUTO, None, bool(arguments.dirt_t), None, data.use_target_labels, asked, as_flag)
 
 

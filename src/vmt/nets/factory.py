@@ -294,7 +294,7 @@ def staged(
                     normalise_logits=options.get("logit_norm", True) is not False,
                     bottleneck=whole(options.get("bottleneck") or 0, "bottleneck"),
                 )
-                module = with_start_weights(module, {**options, "weights": None})
+                module = with_start_weights(module, {**options, "weights": None, "bottleneck": None})
             network: Staged = module
             logits = network.eval()(samples)["logits"]
     except InputError:
@@ -314,6 +314,8 @@ def staged(
 
 def with_start_weights(network: Staged, options: Mapping[str, Any]) -> Staged:
     """A new network with the weights in a file, if the options name one, and with frozen statistics, if they say so."""
+    if options.get("bottleneck"):
+        raise InputError("a network that has named stages gets no bottleneck: set bottleneck=0 (--bottleneck 0).")
     if options.get("weights"):
         load_weights(network, options["weights"])
     if options.get("freeze_statistics"):
