@@ -65,9 +65,9 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         learning rate of the stages before the logits as a share of ``lr``.
     head_first
         The share of the iterations in which the stages before the logits stay as they are.
-    augment_crop, augment_flip, augment_colour, augment_strength
-        Train on random crops that keep at least a share of the area, on mirrored pictures, on changed colours, and on
-        distortions as RandAugment has them (:class:`vmt.methods.augment.Augmentation`).
+    augment_crop, augment_flip, augment_colour, augment_strength, augment_invert
+        Train on random crops that keep at least a share of the area, on mirrored pictures, on changed colours, on
+        distortions as RandAugment has them, and on negatives (:class:`vmt.methods.augment.Augmentation`).
     use_target_labels
         Whether to train on known labels of target samples as well. −1, NaN, None and an empty string stand for an
         unknown label.
@@ -138,6 +138,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         augment_flip: bool | None = None,
         augment_colour: float | None = None,
         augment_strength: float | None = None,
+        augment_invert: float | None = None,
         use_target_labels: bool = False,
         dirt_t: bool = False,
         beta: float = 1e-2,
@@ -176,6 +177,7 @@ class VMTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.augment_flip = augment_flip
         self.augment_colour = augment_colour
         self.augment_strength = augment_strength
+        self.augment_invert = augment_invert
         self.use_target_labels = use_target_labels
         self.dirt_t = dirt_t
         self.beta = beta

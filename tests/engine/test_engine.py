@@ -2,6 +2,7 @@
 
 import os
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,26 @@ def test_schedules_follow_the_progress_of_the_phase() -> None:
     phase = replace(work.method.phases[0], iterations=8)
     Engine("", "", prepare, work.state, context, 0).run(phase, 2, 3, 2)
     assert seen == [2.0, 3.0, 4.0]
+
+
+def test_what_a_phase_keeps_is_freed_before_the_next_one_is_prepared() -> None:
+    work = small()
+    kept: list[weakref.ref[Callable[[], None]]] = []
+
+    def prepare(phase: Phase, state: State, context: StepContext) -> Prepared:
+        assert all(each() is None for each in kept)
+
+        def advance() -> None:
+            pass
+
+        kept.append(weakref.ref(advance))
+        return Prepared(advance, MetricSums(), "watching", "")
+
+    engine = Engine("", "", prepare, work.state, work.context, 0)
+    for first, phase in enumerate(work.method.phases):
+        engine.run(phase, 0, 1, first)
+        engine.run(phase, 1, 1, first)
+    assert len(kept) == len(work.method.phases) == 2
 
 
 def test_a_rolled_back_step_leaves_no_trace() -> None:

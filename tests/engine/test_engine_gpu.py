@@ -73,6 +73,18 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
         assert torch.equal(tensor, results[1][name]), name
 
 
+def test_a_phase_that_is_over_keeps_no_memory() -> None:
+    work = small(method=methods.dirt_t(methods.vmt()), samples=100)
+    run = engine(work, captured_graph("", quiet, compile=False))
+    taken = []
+    for number, phase in enumerate(work.method.phases * 2):
+        run.run(phase, number, 2, 2 * number)
+        taken.append(torch.cuda.memory_reserved())
+    assert run.name.startswith("captured"), run.why
+    assert taken[2] <= 1.05 * taken[0]
+    assert taken[3] <= 1.05 * taken[1]
+
+
 @pytest.mark.parametrize(
     "optimiser",
     [

@@ -20,7 +20,7 @@ from vmt.methods.nouns import Method
 from vmt.step.draws import SeededDraws
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ALL = Augmentation(crop=0.3, flip=True, colour=0.5, strength=0.8)
+ALL = Augmentation(crop=0.3, flip=True, colour=0.5, strength=0.8, invert=0.5)
 
 
 def pictures(n: int = 40, channels: int = 3) -> Tensor:
@@ -57,6 +57,14 @@ def test_every_second_picture_is_mirrored() -> None:
     same, mirrored = ((y - other).abs().amax((1, 2, 3)) < 1e-5 for other in (x, x.flip(3)))
     assert (same | mirrored).all()
     assert 0.4 < mirrored.float().mean() < 0.6
+
+
+def test_a_share_of_the_pictures_is_inverted() -> None:
+    x = pictures(400)
+    y = drawn(Augmentation(invert=0.25), x)
+    same, inverted = ((y - other).abs().amax((1, 2, 3)) < 1e-6 for other in (x, 1 - x))
+    assert (same | inverted).all()
+    assert 0.15 < inverted.float().mean() < 0.35
 
 
 def test_a_crop_is_the_part_of_the_picture_that_its_place_names() -> None:
@@ -99,7 +107,13 @@ def test_an_augmented_run_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     x, y = random.integers(0, 256, (30, 8, 8, 3), np.uint8), np.arange(30) % 3
     common: dict[str, Any] = {"batch_size": 6, "validate_samples": 0, "device": "cpu", "progress": False, "net": "tiny"}
     common |= {"augment_crop": 0.4, "augment_flip": True, "augment_colour": 0.3, "augment_strength": 0.5}
-    common |= {"iterations": 4, "checkpoint_every": 2, "optimiser": "sgd", "lr_schedule": "cosine"}
+    common |= {
+        "augment_invert": 0.3,
+        "iterations": 4,
+        "checkpoint_every": 2,
+        "optimiser": "sgd",
+        "lr_schedule": "cosine",
+    }
     whole = vmt.adapt((x, y), x, "vmt_mcc", **common, out=tmp_path / "whole")
     plain = vmt.adapt((x, y), x, "vmt_mcc", **{**common, "augment_strength": 0.0})
     (tmp_path / "part").mkdir()
@@ -114,7 +128,9 @@ def test_an_augmented_run_is_resumed_bit_for_bit(tmp_path: Path) -> None:
         vmt.adapt((x, y), x, "vmt_mcc", **{**common, "augment_strength": 0.1}, out=tmp_path / "part", resume=True)
 
 
-@pytest.mark.parametrize(("field", "value"), [("crop", 0.0), ("crop", 1.5), ("colour", -1.0), ("strength", 2.0)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("crop", 0.0), ("crop", 1.5), ("colour", -1.0), ("strength", 2.0), ("invert", -0.5)]
+)
 def test_values_out_of_range_are_refused(field: str, value: float) -> None:
     with pytest.raises(InputError, match=f"augment_{field}"):
         Augmentation(**{field: value})  # type: ignore[arg-type]

@@ -110,7 +110,9 @@ class Engine:
         self.name, self.why = name, why
         self.state, self.context, self.seed = state, context, seed
         self.prepare = prepare
-        self.ready: dict[tuple[Update, ...], Prepared] = {}
+        self.updates: tuple[Update, ...] = ()
+        """The updates of the phase that is ready."""
+        self.ready: Prepared | None = None
         self.current: MetricSums | None = None
         self.carried: dict[str, Tensor] = {}
 
@@ -124,12 +126,13 @@ class Engine:
         # Streams, graphs and kernels belong to the current device, which need not be the one that holds the tensors.
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             feed = self.context.feed
-            if phase.updates not in self.ready:
+            if self.ready is None or phase.updates != self.updates:
                 if feed is not None:
                     feed.prepare(phase, global_step)
                 set_schedules(self.context, first / phase.iterations)
-                self.ready[phase.updates] = self.prepare(phase, self.state, self.context)
-            prepared = self.ready[phase.updates]
+                self.free()
+                self.ready, self.updates = self.prepare(phase, self.state, self.context), phase.updates
+            prepared = self.ready
             self.current, self.name, self.why = prepared.sums, prepared.name, prepared.why
             if self.carried:
                 prepared.sums.restore_(self.carried, device)
@@ -141,6 +144,15 @@ class Engine:
                     feed.load(phase, global_step + i)
                 prepared.advance()
                 prepared.sums.steps += 1
+
+    def free(self) -> None:
+        """Give the memory of the phase before back: its graph keeps every tensor of a step."""
+        is_on_gpu = self.ready is not None and self.state.step.device.type == "cuda"
+        if is_on_gpu:
+            torch.cuda.synchronize()  # the last replay may still run
+        self.ready = None
+        if is_on_gpu:
+            torch.cuda.empty_cache()  # a graph's memory is given back only here, and other processes may need it
 
     def metrics(self) -> dict[str, Tensor]:
         """The mean of every metric over the steps since the last call, on the CPU; the host waits for the device."""

@@ -1,4 +1,4 @@
-"""Augmentation: random crops, flips, colours and distortions of a batch of pictures, on its device.
+"""Augmentation: random crops, flips, colours, distortions and negatives of a batch of pictures, on its device.
 
 Every number comes from the named draws of a run (``vmt.step.draws``), so that a resumed run augments as an unbroken one
 does, and a captured graph augments anew at each replay. Pictures are (N, C, H, W) with values in 0–1. All changes of
@@ -30,7 +30,7 @@ class Augmentation:
     """What is changed at random in each picture of a batch.
 
     >>> Augmentation(crop=0.5, flip=True)
-    Augmentation(crop=0.5, flip=True, colour=0.0, strength=0.0)
+    Augmentation(crop=0.5, flip=True, colour=0.0, strength=0.0, invert=0.0)
     """
 
     crop: float = 1.0
@@ -41,11 +41,13 @@ class Augmentation:
     """How much brightness, contrast, saturation and hue change, from 0 to 1."""
     strength: float = 0.0
     """How strong the distortions of RandAugment's kind are, from 0 to 1; each picture gets two of them on average."""
+    invert: float = 0.0
+    """The share of the pictures that are inverted, dark for bright."""
 
     def __post_init__(self) -> None:
         if not 0 < self.crop <= 1:
             raise InputError(f"augment_crop must be a share above 0, and at most 1, but got {self.crop}.")
-        for name in ("colour", "strength"):
+        for name in ("colour", "strength", "invert"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"augment_{name} must be from 0 to 1, but got {getattr(self, name)}.")
 
@@ -79,6 +81,8 @@ class Augmentation:
             b, c, s, sharpness, threshold = sizes[5:]
             x = recoloured(x, b, c, s, torch.zeros_like(s))
             x = solarised(sharpened(x, sharpness), threshold)
+        if self.invert:
+            x = torch.where(each(uniform("invert", 1)[0] < self.invert), 1 - x, x)
         return x
 
 
@@ -198,7 +202,7 @@ def augmented(method: Method, augmentation: Augmentation) -> Method:
     >>> from vmt import methods
     >>> method = augmented(methods.mcc(), Augmentation(flip=True))
     >>> method.phases[0].updates[0].keep[0].input.augment
-    Augmentation(crop=1.0, flip=True, colour=0.0, strength=0.0)
+    Augmentation(crop=1.0, flip=True, colour=0.0, strength=0.0, invert=0.0)
     """
 
     def in_term(term: Term) -> Term:

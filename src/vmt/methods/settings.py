@@ -108,6 +108,9 @@ class Settings:
     augment_strength: float | None = None
     """Distort pictures as RandAugment does, by up to this much, from 0 to 1; off by default."""
 
+    augment_invert: float | None = None
+    """Invert this share of the training pictures, dark for bright, at random; off by default."""
+
     decay: float | None = None
     """Decay of the weight average per iteration; 0.998 in the paper."""
 

@@ -63,7 +63,7 @@ def choices(recipe: Recipe, task: Task) -> Iterator[str]:
         yield f"radius of VAT: {used['radius']:.3g}{why} (--radius)"
     if any(used.get(name) for name in OF_AUGMENTATION):
         given = ", ".join(f"{own} {used[name]}" for name, own in OF_AUGMENTATION.items() if used.get(name))
-        yield f"augmentation: {given} (--augment-crop, --augment-flip, --augment-colour, --augment-strength)"
+        yield f"augmentation: {given} ({', '.join(map(as_flag, OF_AUGMENTATION))})"
     if recipe.dirt_t is not None:
         refine = {**parameters(methods.dirt_t), **recipe.dirt_t}
         yield (
