@@ -39,7 +39,7 @@ from own_data_tasks import (
     written,
 )
 from scipy.ndimage import gaussian_filter
-from validators_tasks import PAIR_TASKS
+from validators_tasks import PAIR_TASKS, turned_digits
 
 MORE: dict[str, BenchTask] = {}
 
@@ -329,6 +329,51 @@ def pictures_dim(random: Generator) -> Problem:
 def pictures_no_shift(random: Generator) -> Problem:
     """Digits of 8×8 pixels; both domains are the same."""
     return shifted([(x * BRIGHT, y) for x, y in digits(random)], lambda x: x, pictures)
+
+
+# --- Pictures that are dark on bright in one domain and bright on dark in the other, and those of both kinds ---
+
+
+@more("fonts-handwriting-inverted", "pictures")
+def fonts_handwriting_inverted(random: Generator) -> Problem:
+    """The embedded task at 16×16 pixels, 500 digits of each domain; those drawn with fonts are dark on bright."""
+    whole = TASKS["fonts-handwriting"].make(random)
+    return pictures((255 - whole.xs[:500], whole.ys[:500]), (whole.xt[:500], None), (whole.xt_test, whole.yt_test))
+
+
+@more("pictures-inverted-blurred", "pictures")
+def pictures_inverted_blurred(random: Generator) -> Problem:
+    """Digits on 10×10 pixels; the target is blurred by 0.7 pixels and dark on bright."""
+    framed = [(np.pad(x * BRIGHT, ((0, 0), (1, 1), (1, 1))), y) for x, y in digits(random)]
+    return shifted(framed, lambda x: 255 - 1.2 * blur(0.7)(x), pictures)
+
+
+@more("pictures-inverted-dirichlet-1", "pictures")
+def pictures_inverted_classes(random: Generator) -> Problem:
+    """Digits of 8×8 pixels; the target is dark on grey; its class shares are Dirichlet of 1."""
+
+    def bright(*three: tuple[Array, Array]) -> Problem:
+        return pictures(*((x * BRIGHT, y) for x, y in three))
+
+    return unequal(random, 1.0, lambda x: 13 - 0.8 * x, bright)
+
+
+@more("letters-pictures-inverted", "pictures")
+def letters_pictures_inverted(random: Generator) -> Problem:
+    """The 26 letters on 12×12 pixels, in two fonts; the target is turned by 10° and dark on bright."""
+    three = [written(random, ["DejaVuSans", "DejaVuSerif"], count) for count in (520, 520, 520)]
+    return shifted(three, lambda x: 230 - 0.9 * turned_digits(10)(x), pictures)
+
+
+@more("pictures-either-way", "pictures")
+def pictures_either_way(random: Generator) -> Problem:
+    """Digits of 8×8 pixels; in both domains, every second picture is dark on bright; the target is blurred by 0.6."""
+
+    def either(x: Array) -> Array:
+        return np.where(random.random((len(x), 1, 1)) < 0.5, 255 - x, x)
+
+    three = [(x * BRIGHT, y) for x, y in digits(random)]
+    return shifted([(either(x), y) for x, y in three], blur(0.6), pictures)
 
 
 PAIRS = (

@@ -21,6 +21,7 @@ from vmt.data.domains import Domain
 from vmt.data.task import Task
 from vmt.device import default_torch_settings
 from vmt.evaluate.accuracy import network_inputs
+from vmt.evaluate.polarity import in_polarity_of_target
 from vmt.evaluate.probe import source_shares, subsample
 from vmt.nets.composed import kernel, squared_distances, values_of
 from vmt.nets.networks import Staged
@@ -113,6 +114,7 @@ def rows_of(task: Task) -> tuple[Tensor, Tensor, Tensor]:
         return torch.cat([flatten(x) for x in network_inputs(part.x, task.preprocess, torch.device("cpu"))]).double()
 
     source, target = subsample(task.source, SAMPLES), subsample(task.target.without_labels(), SAMPLES)
+    source = in_polarity_of_target(source, task)
     assert source.y is not None
     return rows(source), rows(target), source.y.cpu()
 

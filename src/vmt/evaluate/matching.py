@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from vmt.data.domains import Domain
 from vmt.data.task import Task
 from vmt.device import default_torch_settings
+from vmt.evaluate.polarity import in_polarity_of_target
 from vmt.evaluate.probe import sample_rows, source_shares, subsample
 from vmt.validators.class_shares import ClassShares
 
@@ -46,6 +47,7 @@ def estimated_shares(task: Task) -> ClassShares | None:
 
     prior = source_shares(task).double().numpy()
     source, target = subsample(task.source, SAMPLES), subsample(task.target.without_labels(), SAMPLES)
+    source = in_polarity_of_target(source, task)
     assert source.y is not None
     xs, xt = (sample_rows(part.x, task.preprocess).numpy() for part in (source, target))
     y = source.y.cpu().numpy()

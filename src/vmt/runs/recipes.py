@@ -15,6 +15,7 @@ import numpy as np
 
 from vmt.device import torch_device
 from vmt.errors import InputError, as_flag, whole
+from vmt.evaluate.polarity import target_is_negative
 from vmt.methods import systems
 from vmt.methods.augment import Augmentation, augmented
 from vmt.methods.nouns import Average, Method, decay_for, make_optimiser
@@ -227,6 +228,8 @@ RADIUS, VALUES = 3.5, 3072
 VECTOR_RADIUS = 0.3
 # The share of the run over which λ_t grows, so that the domains are aligned before clusters are sharpened.
 WARM_UP = 0.125
+# The share of the pictures that are inverted if those of the target look like negatives of the source.
+INVERT = 0.5
 # Pretrained weights are changed little: SGD as in most published results with such networks, a tenth of the rate for
 # the backbone, and the weights of the terms that vectors have, because the features are good from the beginning.
 FINE_TUNING: dict[str, Any] = {
@@ -307,7 +310,10 @@ def own_recipe(
     recipe = chosen.recipe(method, dirt_t)
     if task.backbone is not None:
         return on_features(recipe)
-    return fine_tuned(recipe, iterations) if pretrained and len(task.sample_shape) == 3 else recipe
+    if pretrained and len(task.sample_shape) == 3:
+        return fine_tuned(recipe, iterations)
+    own = {"augment_invert": INVERT} if target_is_negative(task) else {}
+    return replace(recipe, settings={**recipe.settings, **own})
 
 
 def on_features(recipe: Recipe) -> Recipe:

@@ -244,6 +244,7 @@ def check_features(data: DataSpec, named: Collection[str], what: str | Path) -> 
 def warnings_about(task: "Task") -> Iterator[str]:
     """Sentences about samples that can be trained on, but that little can be learned from."""
     from vmt.data.task import near_constant_features
+    from vmt.evaluate.polarity import target_is_negative
 
     assert task.source.y is not None
     counts = task.source.y.bincount(minlength=len(task.classes)).tolist()
@@ -254,6 +255,11 @@ def warnings_about(task: "Task") -> Iterator[str]:
         yield f"the target has only {len(task.target)} samples, too few for reliable statistics: add more if you can"
     if task.backbone is None and (flat := near_constant_features(task)):
         yield f"features that vary in the target but hardly in the source: {few(flat, 8)}; leave them out if you can"
+    if target_is_negative(task):
+        yield (
+            "the pictures of the target look like negatives of the source's: with --augment-invert, by default 0.5 "
+            "here, networks with random weights are trained on inverted pictures as well"
+        )
 
 
 def _check_paths(data: DataSpec) -> None:
