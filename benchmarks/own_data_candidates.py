@@ -4,7 +4,7 @@
     python benchmarks/own_data_candidates.py --jobs 2 --features styled.npz --out build/of-features
 
 A rule that decides which candidates answer can then be tried on every task within seconds (own_data_rules.py). Each
-task and seed has a file, TASK.SEED.npz, with the logits of every candidate for the target samples that ``auto`` looks
+task and seed has a file, TASK.SEED.npz, with the log-probabilities of every candidate for the target samples that ``auto`` looks
 at and for the test part of the target. Files that exist are not made again. --further trains other methods as well, so
 that they can be tried as candidates. --tasks may also name tasks of validators_tasks.py on which nothing about ``auto``
 was chosen. With --features, the tasks are the pairs of the domains in a file of styled_pictures.py.
@@ -44,6 +44,8 @@ from vmt.train.config import Config
 
 # fonts-handwriting takes several times as long as any other task, so it comes first.
 FIRST = ("fonts-handwriting",)
+# Log-probabilities are kept, in half precision, and none is smaller than this.
+LEAST = -30.0
 
 
 def task_with_test(problem: Problem) -> Task:
@@ -114,7 +116,8 @@ def outputs(task: Task, seed: int, further: Sequence[str]) -> Mapping[str, Any]:
     found["labels/test"] = task.target_test.y.numpy().astype(np.uint8)
     for part, domain in {"target": probe.target, "source": probe.source, "test": task.target_test}.items():
         for name, network in networks.items():
-            found[f"{name}/{part}"] = logits_of(network, domain.x, task.preprocess).float().numpy()
+            logits = logits_of(network, domain.x, task.preprocess).double()
+            found[f"{name}/{part}"] = logits.log_softmax(1).clamp_min(LEAST).numpy().astype(np.float16)
     return found
 
 

@@ -7,7 +7,7 @@
 For each rule: the mean accuracy over the tasks, the mean distance to the best model in the files of each task, the
 share of the tasks on which the answer is within 2 points of it, and the tasks on which the answer is more than 1 point
 below source only. Tasks have the mean over their seeds. Rules are tried on the candidates of ``auto``, and the rule of
-``auto`` also with the further methods in the files as candidates.
+``auto`` also with other trained methods in the files as candidates.
 """
 
 import argparse
@@ -125,10 +125,12 @@ def rules(found: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callab
         yield named(rule), by(rule, own, by_support=False)
     for rule in () if on_features else WITH_SUPPORT:
         yield f"{named(rule)} by support", by(rule, own, by_support=True)
-    further = [name for name in found if name not in own]
-    for count in range(1, len(further) + 1):
-        for some in combinations(further, count):
-            yield f"with {' and '.join(some)}", by(used, [*own, *some], by_support=not on_features)
+    trained = [name for name in found if name not in (REFERENCE, SOURCE_KERNEL, KERNEL)]
+    for count in range(1, len(trained) + 1):
+        for some in combinations(trained, count):
+            if not {REFERENCE, *some} == set(TRAINED if not on_features else ON_FEATURES):
+                names = [REFERENCE, SOURCE_KERNEL, *some, KERNEL]
+                yield f"candidates {' and '.join(some)}", by(used, names, by_support=not on_features)
 
 
 def named(rule: Rule) -> str:

@@ -80,7 +80,7 @@ def test_the_folder_can_be_reported_and_used(chosen: Path, files: Path, tmp_path
 def test_a_folder_of_runs_stands_for_the_candidates_in_it(chosen: Path, files: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(chosen, runs / "auto")
-    shutil.copytree(chosen / "vmt_mcc", runs / "alone")
+    shutil.copytree(chosen / "vmt", runs / "alone")
     data = DataSpec(source=str(files / "source.npz"), target=str(files / "target.npz"))
     (runs / "begun").mkdir()
     write_record(runs / "begun", {**RunSpec(data, Recipe("auto", {"iterations": {"mcc": 40}})).to_dict()})
@@ -117,11 +117,11 @@ def test_an_interrupted_choice_is_resumed_to_the_same_model(chosen: Path, files:
     shutil.copytree(chosen, cut)
     for file in (SUMMARY, MODEL):
         (cut / file).unlink()
-    shutil.rmtree(cut / "vmt_mcc")
+    shutil.rmtree(cut / "vmt")
     ran = command("train", "--resume", cut)
     assert ran.returncode == 0, ran.stderr
     x = np.load(files / "test.npz")["x"]
-    for part in (".", "vmt_mcc"):  # the chosen model, and the candidate that was trained again
+    for part in (".", "vmt"):  # the chosen model, and the candidate that was trained again
         before, after = (vmt.load(folder / part, device="cpu").predict_proba(x) for folder in (chosen, cut))
         np.testing.assert_array_equal(before, after)
     choices = [json.loads((folder / SUMMARY).read_text())["choice"]["ranking"] for folder in (chosen, cut)]
