@@ -4,10 +4,11 @@
     python benchmarks/own_data_candidates.py --jobs 2 --features styled.npz --out build/of-features
 
 A rule that decides which candidates answer can then be tried on every task within seconds (own_data_rules.py). Each
-task and seed has a file, TASK.SEED.npz, with the log-probabilities of every candidate for the target samples that ``auto`` looks
-at and for the test part of the target. Files that exist are not made again. --further trains other methods as well, so
-that they can be tried as candidates. --tasks may also name tasks of validators_tasks.py on which nothing about ``auto``
-was chosen. With --features, the tasks are the pairs of the domains in a file of styled_pictures.py.
+task and seed has a file, TASK.SEED.npz, with the log-probabilities of every candidate for the target samples that
+``auto`` looks at and for the test part of the target. Files that exist are not made again. --further trains other
+methods as well, so that they can be tried as candidates. --tasks may also name tasks of validators_tasks.py on which
+nothing about ``auto`` was chosen. With --features, the tasks are the pairs of the domains in a file of
+styled_pictures.py.
 """
 
 import argparse

@@ -128,8 +128,8 @@ def rules(found: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callab
     trained = [name for name in found if name not in (REFERENCE, SOURCE_KERNEL, KERNEL)]
     for count in range(1, len(trained) + 1):
         for some in combinations(trained, count):
-            if not {REFERENCE, *some} == set(TRAINED if not on_features else ON_FEATURES):
-                names = [REFERENCE, SOURCE_KERNEL, *some, KERNEL]
+            names = [REFERENCE, *some, SOURCE_KERNEL, KERNEL]
+            if set(names) != set(own):
                 yield f"candidates {' and '.join(some)}", by(used, names, by_support=not on_features)
 
 
