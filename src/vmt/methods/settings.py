@@ -109,7 +109,8 @@ class Settings:
     """Distort pictures as RandAugment does, by up to this much, from 0 to 1; off by default."""
 
     augment_invert: float | None = None
-    """Invert this share of the training pictures, dark for bright, at random; off by default."""
+    """Invert this share of the training pictures, dark for bright, at random; off by default, or 0.5 for your own data
+    if the target looks like a negative of the source."""
 
     decay: float | None = None
     """Decay of the weight average per iteration; 0.998 in the paper."""
