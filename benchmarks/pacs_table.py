@@ -43,11 +43,11 @@ weights, with the [recipe of the library for pretrained networks](photographs.md
 was chosen on other pictures: 400 iterations with batches of 32 of each domain, crops and mirrored pictures.
 
 ```console
-$ python benchmarks/pacs_finetune.py --data PACS --seeds 3 --jobs 8
+$ python benchmarks/pacs_finetune.py --data PACS --seeds 3 --jobs 4
 ```
 
-Where a row has fewer than three runs, the others failed: eight runs at once did not fit into the memory of the GPU, and
-where samples were streamed for that reason, the validators had an error that has been corrected since. *Frozen* is the
+VMT + MCC is the best on three pairs and the worst on the fourth, from sketches to photographs, where each of its runs
+ends with an alarm; on average it is above DANN and source only, as on frozen features, and below MCC. *Frozen* is the
 last model of the same method on frozen features, from the tables above.
 """
 

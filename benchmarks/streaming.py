@@ -1,6 +1,6 @@
 """The time of an iteration on samples in the memory of the device, and on samples that are streamed from a store.
 
-    PYTHONPATH=benchmarks python benchmarks/streaming.py --net resnet50:network --side 224 --samples 8000 --memory 1GiB
+    python benchmarks/streaming.py --net resnet50:network --side 224 --samples 8000 --memory 1GiB
 
 Both runs train VMT in one process, in turns, so that a change of the machine's speed affects both. The engine is that
 of a run of this length: on a GPU, the plain step as one CUDA graph. The store is made of random pictures, half of them

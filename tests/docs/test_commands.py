@@ -189,9 +189,9 @@ RULES = (
         why="it draws thousands of pictures or reads them with a network that has to be installed",
     ),
     Rule(
-        r"python benchmarks/resnet50\.py",
+        r"python benchmarks/(resnet50|streaming)\.py",
         instead=has_its_flags,
-        why="tests/test_benchmarks.py runs it with a small network; the large one takes minutes on a CPU",
+        why="tests/test_benchmarks.py runs them with a small network; the large one takes minutes on a CPU",
     ),
     Rule(
         r"python benchmarks/(deployed|photographs_flow|large_folder)\.py",

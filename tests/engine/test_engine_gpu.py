@@ -74,15 +74,16 @@ def test_captured_is_bit_identical_to_eager(phase: int, bfloat16: bool) -> None:
 
 
 def test_a_phase_that_is_over_keeps_no_memory() -> None:
-    work = small(method=methods.dirt_t(methods.vmt()), samples=100)
+    work = small(batch_size=256, side=32, method=methods.dirt_t(methods.vmt()))
     run = engine(work, captured_graph("", quiet, compile=False))
     taken = []
     for number, phase in enumerate(work.method.phases * 2):
         run.run(phase, number, 2, 2 * number)
         taken.append(torch.cuda.memory_reserved())
     assert run.name.startswith("captured"), run.why
-    assert taken[2] <= 1.05 * taken[0]
-    assert taken[3] <= 1.05 * taken[1]
+    # A workspace of cuBLAS stays, 65 MiB for each capture; a graph takes several times as much.
+    assert taken[2] <= 1.2 * taken[0]
+    assert taken[3] <= 1.2 * taken[1]
 
 
 @pytest.mark.parametrize(

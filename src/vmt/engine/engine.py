@@ -4,6 +4,7 @@
 compiled and captured, and then does iterations. A step that cannot be compiled or captured runs as it is written.
 """
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -152,6 +153,7 @@ class Engine:
             torch.cuda.synchronize()  # the last replay may still run
         self.ready = None
         if is_on_gpu:
+            gc.collect()  # compiled steps are held in reference cycles
             torch.cuda.empty_cache()  # a graph's memory is given back only here, and other processes may need it
 
     def metrics(self) -> dict[str, Tensor]:

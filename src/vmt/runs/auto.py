@@ -327,6 +327,7 @@ def _average(together: Together, models: Mapping[str, Model]) -> Model:
     members, weights = [models[name] for name in together.members], list(together.weights)
     like = models[REFERENCE]
     network = average([copy.deepcopy(each.network) for each in members], len(like.classes), weights)
+    network.to(next(like.network.parameters()).device)
     options = {"members": [each.spec.to_dict() for each in members], "weights": weights}
     spec = replace(like.spec, name=AVERAGE, options=options)
     return replace_network(like, network, spec, {"method": AVERAGE, "average_of": list(together.members)})
