@@ -27,7 +27,7 @@ from vmt.nets.registry import KERNEL
 from vmt.runs.auto import ON_FEATURES, SOURCE_KERNEL, TRAINED, UNADAPTED
 from vmt.validators.choice import REFERENCE
 from vmt.validators.evidence import Evidence
-from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Rule, answer_together
+from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Rule, weigh
 
 NEAR, HARM = 2.0, 1.0
 # Rules in which all changed classes count alike, and those in which the source has a say: with fits as they are, and
@@ -35,9 +35,10 @@ NEAR, HARM = 2.0, 1.0
 TEMPERATURES, BY_CHANGED = (0.1, 0.2, 0.4), (0.0, 0.2, 0.4, 0.6)
 WITH_SUPPORT = (
     *(Rule(0.1, by_changed, 1.0) for by_changed in (2.0, 3.0, 4.0)),
-    *(Rule(*values, 3.0, 0.02) for values in product((0.3, 0.5, 0.8), (8.0, 12.0, 16.0, 24.0))),
-    *(Rule(0.5, 16.0, by_source, 0.02) for by_source in (0.0, 6.0)),
-    *(Rule(0.5, 16.0, 3.0, floor) for floor in (0.01, 0.05)),
+    *(Rule(*values, 3.0, 0.01) for values in product((0.1, 0.2, 0.3, 0.5), (6.0, 8.0, 10.0, 12.0, 16.0))),
+    *(Rule(0.2, 10.0, by_source, 0.01) for by_source in (0.0, 6.0)),
+    *(Rule(0.2, 10.0, 3.0, floor) for floor in (0.005, 0.02, 0.05)),
+    Rule(0.5, 16.0, 3.0, 0.02),
 )
 
 Weights = Mapping[str, float]
@@ -76,8 +77,7 @@ class Case:
             for name in names
         }
         support = self.support if by_support else None
-        found = answer_together(evidence, UNADAPTED, self.prior, self.shares, support, rule)
-        return dict(zip(found.members, found.weights, strict=True))
+        return weigh(evidence, UNADAPTED, self.prior, self.shares, support, rule).weights
 
 
 def read_case(path: Path) -> Case:

@@ -59,7 +59,7 @@ def test_those_that_adapt_count_most_where_they_fit_the_target_better() -> None:
 
 
 def test_a_candidate_counts_less_the_worse_it_fits_and_is_left_out_in_the_end() -> None:
-    found = decided(wrong(0.1), wrong(0.02), wrong(0.05, seed=2), wrong(0.6, seed=3))
+    found = decided(wrong(0.1), wrong(0.02), wrong(0.02, seed=2), wrong(0.6, seed=3))
     assert weight_of(found, "a") > weight_of(found, "b") > 0
     assert "c" not in found.members
     assert found.choice.findings["a"].doubt is None
@@ -77,8 +77,8 @@ def test_source_only_counts_most_where_the_source_speaks_against_the_changes() -
 
 
 def test_a_change_counts_only_where_the_source_speaks_for_the_class_before() -> None:
-    before = wrong(0.4)
-    weights = [weight_of(decided(before, TRUTH, support=s), "a") for s in (FAR, NEAR, torch.eye(3)[before], None)]
+    before, after = wrong(0.4), wrong(0.05, seed=2)
+    weights = [weight_of(decided(before, after, support=s), "a") for s in (FAR, NEAR, torch.eye(3)[before], None)]
     assert weights[0] == pytest.approx(weights[1])
     assert weights[2] == pytest.approx(weights[3])
     assert weights[0] > 0.4 > weights[2]

@@ -52,10 +52,29 @@ class Rule:
 
 
 # By benchmarks/own_data_rules.py on the tasks for choosing (docs/auto.md).
-OF_SAMPLES = Rule(temperature=0.5, by_changed=16.0, by_source=3.0, floor=0.02)
+OF_SAMPLES = Rule(temperature=0.2, by_changed=10.0, by_source=3.0, floor=0.01)
 # By benchmarks/styled_pictures.py (docs/photographs.md): on features of a pretrained network, adapting nearly always
 # helps, and every changed class counts alike, because the source says little about another style of pictures.
 OF_FEATURES = Rule(temperature=0.2, by_changed=0.2)
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """How much each candidate counts."""
+
+    logits: Mapping[str, Tensor]
+    """Those of each candidate for the target samples."""
+    neighbours: Tensor
+    fits: Mapping[str, float]
+    alarms: Mapping[str, str | None]
+    shares: Tensor
+    """The class shares that the target should have."""
+    before: Tensor
+    """The classes by those that do not adapt."""
+    counts: Mapping[str, float]
+    """How much a candidate without an alarm counts, beside the one that counts most."""
+    weights: Mapping[str, float]
+    """The weights of those that count enough, largest first. They sum to 1."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +89,33 @@ class Together:
     """A sentence if it is in doubt whether adapting helps, although it changes many classes."""
     choice: Choice
     """What is known about each candidate; the one ``chosen`` is the first of the members, or AVERAGE of several."""
+
+
+def weigh(
+    candidates: Mapping[str, Evidence],
+    unadapted: Sequence[str],
+    prior: Tensor,
+    expected: Tensor | None = None,
+    support: Tensor | None = None,
+    rule: Rule = OF_SAMPLES,
+) -> Weighed:
+    """How much each candidate counts; the arguments are those of :func:`answer_together`."""
+    if not unadapted or any(name not in candidates for name in unadapted):
+        raise InputError(f"the candidates that do not adapt must be among {', '.join(candidates)}, not {unadapted}.")
+    logits = {name: _target(name, evidence) for name, evidence in candidates.items()}
+    neighbours = candidates[unadapted[0]].neighbours
+    if neighbours is None:
+        raise InputError(f"the outputs of {unadapted[0]} lack neighbours: evaluate it on the target samples.")
+    fits = {name: float(neighbour_agreement(neighbours, each)) for name, each in logits.items()}
+    shares = prior if expected is None else expected
+    alarms = {name: collapse_alarm(each, shares) for name, each in logits.items()}
+    before = _classes(logits, dict.fromkeys(unadapted, 1.0))
+    known = torch.ones_like(before) if support is None else support.to(before.device).gather(1, before[:, None])[:, 0]
+    lost = {name: rule.by_changed * _differing(each.argmax(1), before, known) for name, each in logits.items()}
+    lost |= {name: rule.by_source * each for name, each in _lost_on_source(candidates, unadapted).items()}
+    worth = {name: rule.of_fit(fits[name]) - lost[name] for name in candidates if alarms[name] is None}
+    counts = _counts(worth or {unadapted[0]: 0.0}, rule.temperature)
+    return Weighed(logits, neighbours, fits, alarms, shares, before, counts, _weights(counts))
 
 
 def answer_together(
@@ -90,28 +136,13 @@ def answer_together(
     (:func:`~vmt.validators.clusters.source_support`); without it, all changes count alike. Without ``averages``, one
     answers alone: of the kind that counts more, the one that fits best.
     """
-    if not unadapted or any(name not in candidates for name in unadapted):
-        raise InputError(f"the candidates that do not adapt must be among {', '.join(candidates)}, not {unadapted}.")
-    logits = {name: _target(name, evidence) for name, evidence in candidates.items()}
-    neighbours = candidates[unadapted[0]].neighbours
-    if neighbours is None:
-        raise InputError(f"the outputs of {unadapted[0]} lack neighbours: evaluate it on the target samples.")
-    fits = {name: float(neighbour_agreement(neighbours, each)) for name, each in logits.items()}
-    shares = prior if expected is None else expected
-    alarms = {name: collapse_alarm(each, shares) for name, each in logits.items()}
-    before = _classes(logits, dict.fromkeys(unadapted, 1.0))
-    known = torch.ones_like(before) if support is None else support.to(before.device).gather(1, before[:, None])[:, 0]
-    lost = {name: rule.by_changed * _differing(each.argmax(1), before, known) for name, each in logits.items()}
-    lost |= {name: rule.by_source * each for name, each in _lost_on_source(candidates, unadapted).items()}
-    worth = {name: rule.of_fit(fits[name]) - lost[name] for name in candidates if alarms[name] is None}
-    worth = worth or {unadapted[0]: 0.0}
-    counts = _counts(worth, rule.temperature)
-    weights = _weights(counts)
-    adapting = {name: weight for name, weight in counts.items() if name not in unadapted}
+    weighed = weigh(candidates, unadapted, prior, expected, support, rule)
+    logits, fits, alarms, weights = weighed.logits, weighed.fits, weighed.alarms, weighed.weights
+    adapting = {name: weight for name, weight in weighed.counts.items() if name not in unadapted}
     share = sum(weight for name, weight in weights.items() if name in adapting)
     doubt = None
     if adapting and share < 0.5:
-        changed = _differing(_classes(logits, adapting), before)
+        changed = _differing(_classes(logits, adapting), weighed.before)
         if changed >= MANY_CHANGED:
             doubt = (
                 f"whether adapting helps is in doubt: it would change {changed:.0%} of the classes, and these do not "
@@ -136,8 +167,9 @@ def answer_together(
     ranking = (*members, *others)
     if len(members) > 1:
         mean_logits = _mean(logits, weights).clamp_min(1e-12).log()
-        fit_of_mean, alarm = float(neighbour_agreement(neighbours, mean_logits)), collapse_alarm(mean_logits, shares)
-        of_mean = scores(Evidence(target=mean_logits, neighbours=neighbours))
+        fit_of_mean = float(neighbour_agreement(weighed.neighbours, mean_logits))
+        alarm = collapse_alarm(mean_logits, weighed.shares)
+        of_mean = scores(Evidence(target=mean_logits, neighbours=weighed.neighbours))
         found[AVERAGE] = Finding(fit_of_mean, fit_of_mean, alarm, of_mean, None)
         ranking = (AVERAGE, *ranking)
     reason = _explained(weights, share, fits, found, others, doubt)
