@@ -125,7 +125,7 @@ def rules(found: Sequence[str], on_features: bool) -> Iterator[tuple[str, Callab
         yield named(rule), by(rule, own, by_support=False)
     for rule in () if on_features else WITH_SUPPORT:
         yield f"{named(rule)} by support", by(rule, own, by_support=True)
-    trained = [name for name in found if name not in (REFERENCE, SOURCE_KERNEL, KERNEL)]
+    trained = sorted({*found} - {REFERENCE, SOURCE_KERNEL, KERNEL})
     for count in range(1, len(trained) + 1):
         for some in combinations(trained, count):
             names = [REFERENCE, *some, SOURCE_KERNEL, KERNEL]
