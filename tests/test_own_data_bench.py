@@ -17,6 +17,7 @@ from own_data_peers import installed  # noqa: E402
 from own_data_tasks import REPORTING, TASKS, side  # noqa: E402
 
 import own_data as bench  # noqa: E402
+from vmt.evaluate.polarity import target_is_negative  # noqa: E402
 
 WITHOUT_DATA = [name for name, task in TASKS.items() if not task.sets]
 # As they were before the first result: the split must not change afterwards.
@@ -133,6 +134,14 @@ def test_the_study_counts_what_each_score_would_have_chosen() -> None:
     assert "always `average`" not in rows
 
 
+@pytest.mark.parametrize(
+    "name", ["pictures-inverted-blurred", "pictures-inverted-dirichlet-1", "letters-pictures-inverted", "pictures-dim"]
+)
+def test_inverted_tasks_for_choosing_look_inverted(name: str) -> None:
+    task = candidates.task_with_test(candidates.tasks_for_choosing()[name].problem(0))
+    assert target_is_negative(task) == ("inverted" in name)
+
+
 def test_rules_are_judged_on_what_the_candidates_of_auto_predict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,3 +163,4 @@ def test_rules_are_judged_on_what_the_candidates_of_auto_predict(
         best = max(every[each]["mean"] for each in every if " " not in each)
         assert every["kernel"]["regret"] == pytest.approx(best - every["kernel"]["mean"], abs=0.02)
         assert 0 < every["mean of all"]["mean"] <= 100
+        assert 0 < every["candidates vmt"]["mean"] <= 100
