@@ -11,7 +11,7 @@ import copy
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -25,10 +25,10 @@ from vmt.data.task import Task
 from vmt.device import torch_device
 from vmt.disk import write_atomically
 from vmt.errors import InputError
-from vmt.evaluate.accuracy import evaluate, logits_of
+from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.kernel import adapted_kernel, source_kernel
 from vmt.evaluate.matching import estimated_shares
-from vmt.evaluate.probe import make_probe, source_shares, subsample
+from vmt.evaluate.probe import make_probe, source_shares
 from vmt.methods.settings import AUTO
 from vmt.model import Model, load
 from vmt.nets.backbone import Backbone
@@ -59,8 +59,6 @@ from vmt.train.config import Config
 from vmt.train.loop import interruptible, target_to_evaluate
 from vmt.validators.choice import REFERENCE, Choice
 from vmt.validators.class_shares import ClassShares
-from vmt.validators.judge import judged
-from vmt.validators.predictions import probabilities
 from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Together, answer_together
 
 # The methods that are trained, and what an iteration of each costs, in iterations of source only (measured on vectors
@@ -77,7 +75,6 @@ LEAST_PART = 0.3
 USABLE = 0.85
 TIMED_ITERATIONS = 20
 PROBE_SAMPLES = 1000
-JUDGED_SAMPLES = 2000
 NOT_TRAINED: dict[str, Any] = {
     "collapsed": None,
     "collapsed_phases": [],
@@ -315,7 +312,7 @@ def _together(portfolio: Portfolio, models: Mapping[str, Model]) -> Together:
     assert probe is not None
     on_features = portfolio.task.backbone is not None
     shares = None if on_features else portfolio.shares
-    together = answer_together(
+    return answer_together(
         {name: probe.evidence(model.network, None) for name, model in models.items()},
         [name for name in UNADAPTED if name in models],
         probe.prior,
@@ -324,26 +321,6 @@ def _together(portfolio: Portfolio, models: Mapping[str, Model]) -> Together:
         OF_FEATURES if on_features else OF_SAMPLES,
         averages=all(model.spec.name in AVERAGED for model in models.values()),
     )
-    doubt = _doubt_by_kernel(portfolio.task, models, together.members) if on_features else None
-    if doubt is None:
-        return together
-    reason = f"{together.choice.reason} {doubt[0].upper()}{doubt[1:]}."
-    return replace(together, doubt=doubt, choice=replace(together.choice, reason=reason))
-
-
-def _doubt_by_kernel(task: Task, models: Mapping[str, Model], members: Sequence[str]) -> str | None:
-    """A sentence if the kernel classifier that adapts agrees more with those that do not than with the networks that
-    do. It is fitted in another way than they are trained, so its errors are mostly others."""
-    before, after = list(UNADAPTED), [name for name in members if name not in (*UNADAPTED, KERNEL)]
-    if KERNEL not in models or not after:
-        return None
-    x = subsample(task.target, JUDGED_SAMPLES).x
-
-    def classes(names: Sequence[str]) -> torch.Tensor:
-        found = [probabilities(logits_of(models[name].network, x, task.preprocess)) for name in names]
-        return torch.stack(found).mean(0).argmax(1)
-
-    return judged(classes([KERNEL]), classes(before), classes(after)).doubt()
 
 
 def _average(together: Together, models: Mapping[str, Model]) -> Model:
@@ -421,14 +398,10 @@ def _summary(
 
 
 def _warnings(portfolio: Portfolio, shares: ClassShares | None, unadapted: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences about the data. Source only tells about class shares, since it has not aligned the domains.
-
-    On features, its estimate is not reliable (docs/photographs.md).
-    """
-    if shares is None and portfolio.task.backbone is None:
+    """Sentences about the data. Source only tells about class shares, since it has not aligned the domains."""
+    if shares is None:
         yield from unadapted["warnings"]
         return
     if portfolio.data.task is None:
         yield from warnings_about(portfolio.task)
-    if shares is not None:
-        yield shares.sentence(portfolio.task.classes, matched=True)
+    yield shares.sentence(portfolio.task.classes, matched=True)

@@ -274,21 +274,16 @@ def _carry_out(
             if folder is not None and message_of_gpu_error(error) is not None and checkpoints(folder / CHECKPOINTS):
                 error.add_note(f"the run in {folder} can be resumed from its last checkpoint (--resume {folder})")
             raise
-        result = _concluded(run, outcome, task, shares, folder, ranks)
+        result = _concluded(run, outcome, shares, folder, ranks)
         for each in callbacks:
             each.on_end(result.model, result.summary, folder)
     return result
 
 
-def _concluded(
-    run: Run, outcome: Outcome, drawn: Task, shares: ClassShares | None, folder: Path | None, ranks: Ranks
-) -> Result:
-    """The result of a training that has stopped. If the run is over, its files are written.
-
-    ``drawn`` is the task with its source as it was drawn, and ``shares`` are those of the target, if it follows them.
-    """
+def _concluded(run: Run, outcome: Outcome, shares: ClassShares | None, folder: Path | None, ranks: Ranks) -> Result:
+    """The result of a training that has stopped. If the run is over, its files are written."""
     keep_best = run.config.keep_best
-    summary = ranks.from_first(lambda: summarise(run, outcome, drawn, shares, folder))
+    summary = ranks.from_first(lambda: summarise(run, outcome, shares, folder))
     about = {"step": outcome.step, **{name: value for name, value in summary.items() if name != "clock"}}
     if outcome.best is None:
         del about["best"]
@@ -390,11 +385,10 @@ def with_shares(run: Run, progress: Progress | None = None) -> tuple[Task, Class
     return replace(run.task, source=drawn_in_shares(run.task.source, shares.target)), shares
 
 
-def warnings_of(run: Run, outcome: Outcome, drawn: Task, matched: ClassShares | None) -> Iterator[str]:
+def warnings_of(run: Run, outcome: Outcome, matched: ClassShares | None) -> Iterator[str]:
     """Sentences about the data, and about a result that may not be usable. Collapse is reported by itself.
 
-    ``drawn`` is the task with its source as it was drawn: a target has other class shares if they differ from those.
-    ``matched`` are the class shares of the target, if the source was drawn in these.
+    ``matched`` are the class shares in which the source was drawn.
     """
     if run.data.task is None:
         yield from warnings_about(run.task)
@@ -404,14 +398,12 @@ def warnings_of(run: Run, outcome: Outcome, drawn: Task, matched: ClassShares | 
     if not outcome.finished or outcome.loop_state.collapsed or outcome.step < TIME_FOR_SHARES:
         return
     result = outcome.best if run.result_is_best and outcome.best is not None else outcome.network
-    shares = class_shares_of(result, drawn)
-    if shares is not None and (sentence := shares.warning(run.task.classes, run.recipe.balance_classes)):
+    shares = class_shares_of(result, run.task)
+    if shares is not None and (sentence := shares.warning(run.task.classes)):
         yield sentence
 
 
-def summarise(
-    run: Run, outcome: Outcome, drawn: Task, shares: ClassShares | None, folder: Path | None
-) -> dict[str, Any]:
+def summarise(run: Run, outcome: Outcome, shares: ClassShares | None, folder: Path | None) -> dict[str, Any]:
     """The results of a run, as summary.json holds them."""
     state = outcome.loop_state
     evaluations = [record for record in outcome.records if "target" in record]
@@ -436,5 +428,5 @@ def summarise(
         "seconds": round(state.seconds, 1),
         "clock": state.clock,
         "class_shares": shares and asdict(shares),
-        "warnings": list(warnings_of(run, outcome, drawn, shares)),
+        "warnings": list(warnings_of(run, outcome, shares)),
     }

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         neighbour_agreement,
     )
     from vmt.validators.evidence import Evidence, scores
-    from vmt.validators.judge import Verdict, judged
     from vmt.validators.predictions import (
         agreement,
         bnm,
@@ -61,7 +60,6 @@ __all__ = [
     "Evidence",
     "Finding",
     "Validator",
-    "Verdict",
     "adjusted_mutual_information",
     "agreement",
     "ami_source",
@@ -79,7 +77,6 @@ __all__ = [
     "entropy",
     "estimate_class_shares",
     "information_maximisation",
-    "judged",
     "mano",
     "mixval",
     "nearest_neighbours",
@@ -102,7 +99,6 @@ __getattr__, __dir__ = lazy(
         ),
         **dict.fromkeys(("ClassShares", "corrected_shares", "estimate_class_shares"), "vmt.validators.class_shares"),
         **dict.fromkeys(("Evidence", "scores"), "vmt.validators.evidence"),
-        **dict.fromkeys(("Verdict", "judged"), "vmt.validators.judge"),
         **dict.fromkeys(("change_on_target", "refined_scores"), "vmt.validators.refinement"),
         **dict.fromkeys(("DEFAULT", "VALIDATORS", "Validator", "check_name"), "vmt.validators.registry"),
         **dict.fromkeys(("density_ratio", "dev", "dev_risk"), "vmt.validators.risk"),

@@ -29,7 +29,6 @@ class ClassShares:
     """The share of each class in both domains."""
 
     source: tuple[float, ...]
-    """As it is trained on."""
     target: tuple[float, ...]
     """Estimated."""
     noise: float
@@ -45,23 +44,19 @@ class ClassShares:
         """Whether the proportions are very different, beyond what errors of a good model explain."""
         return self.difference > max(LEAST_DIFFERENCE, NOISE_FACTOR * self.noise)
 
-    def warning(self, classes: Sequence[str], equal: bool = False) -> str | None:
+    def warning(self, classes: Sequence[str]) -> str | None:
         """A sentence if the proportions are very different; otherwise None."""
-        return self.sentence(classes, equal=equal) if self.differ else None
+        return self.sentence(classes) if self.differ else None
 
-    def sentence(self, classes: Sequence[str], matched: bool = False, equal: bool = False) -> str:
-        """How the proportions differ, and what follows.
-
-        ``matched`` if the source was drawn in those of the target, ``equal`` if it was drawn in equal ones.
-        """
+    def sentence(self, classes: Sequence[str], matched: bool = False) -> str:
+        """How the proportions differ, and what follows; ``matched`` if the source was drawn in those of the target."""
         ratios = {k: t / s for k, (s, t) in enumerate(zip(self.source, self.target, strict=True)) if s > 0}
         order = sorted(ratios, key=lambda k: ratios[k])
         rare = [classes[k] for k in order if ratios[k] < RARE]
         frequent = [classes[k] for k in reversed(order) if ratios[k] > FREQUENT]
         names = [f"{what} {few(group, 5)}" for what, group in (("few or no", rare), ("more", frequent)) if group]
         found = f" ({'; '.join(names)})" if names else ""
-        drawn = ", which is drawn in equal ones" if equal else ""
-        what = f"the target seems to lack classes, or to have other class proportions than the source{drawn}{found}"
+        what = f"the target seems to lack classes, or to have other class proportions than the source{found}"
         if matched:
             return (
                 f"{what}: the source is drawn in the estimated proportions; if you know that the proportions are the "
