@@ -297,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     places = (asked.folder / f"{pair}.{draw}.npz" for draw in sorted(draws) for pair in pairs)
     records = [about(place) for place in places if place.exists()]
     whole = [each for each in records if "gain" in each]
-    tables = {"class shares": [*shares_found(records)], "harm": [*harm_found(whole)]}
+    tables = {"class shares": [*shares_found(records)], "harm": [*harm_found(whole)] if whole else []}
     for (name, rows), count in zip(tables.items(), (len(records), len(whole)), strict=True):
         print(f"{name}, {count} tasks\n\n" + "\n".join(rows) + "\n")
     result = {
