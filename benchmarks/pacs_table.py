@@ -200,7 +200,8 @@ def page(records: Sequence[Record], pairs: Sequence[str], trained: Sequence[Reco
     parts.append(table(head, rows))
     parts.append(
         "*Harm*: the last model is more than 1 point below the best of the rows that do not adapt. A run is\n"
-        "*flagged* if it collapsed, raised an alarm, warned, or if `auto` stayed with source only.\n"
+        "*flagged* if it collapsed, raised an alarm, warned, or if `auto` stayed with source only. On other pictures,\n"
+        "the warning of `auto` [finds less](photographs.md#what-the-warning-is-worth).\n"
     )
     for model, text in MODELS.items():
         parts.append(f"## {text.capitalize()}\n")

@@ -2,12 +2,14 @@
 
     python benchmarks/styled_pictures.py --data DATA --file styled.npz --backbone pacs_network:features
     python benchmarks/styled_pictures.py --data DATA --pictures styled/
+    python benchmarks/styled_pictures.py --data DATA --file styled_even.npz --even --backbone pacs_network:features
 
 Results on PACS are reported, so nothing may be chosen there. These tasks have a similar shift, a similar size and other
 pictures: each style has its own quarter of the first 14,000 pictures of CIFAR-10's training set, as they are, painted
 (smoothed, with other colours), as a cartoon (few colours, dark outlines) or as a sketch (dark edges on white). Seven of
 the ten classes remain, in other proportions in each style. The file of features is like that of pacs.py. --pictures
-keeps the pictures instead, as small JPEG files in the layout of PACS, which pacs_finetune.py reads.
+keeps the pictures instead, as small JPEG files in the layout of PACS, which pacs_finetune.py reads. --even leaves no
+picture of the seven classes out, so that class_shares.py can draw targets in proportions of its own.
 """
 
 import argparse
@@ -79,15 +81,16 @@ STYLES: dict[str, Callable[[Array, Generator], Array]] = {
 }
 
 
-def draw(data: Path, folder: Path, style: str, small: bool = False) -> None:
-    """Write the pictures of a style as STYLE/CLASS/NUMBER.png, or as small JPEG files."""
+def draw(data: Path, folder: Path, style: str, small: bool = False, even: bool = False) -> None:
+    """Write the pictures of a style as STYLE/CLASS/NUMBER.png, or as small JPEG files; ``even`` leaves none out."""
     pictures, labels = read_cifar10(data / "cifar10", "train")
     number = list(STYLES).index(style)
     random = np.random.default_rng(number + 1)
     rows = np.arange(number, PICTURES, len(STYLES))
     rows = rows[labels[rows] < CLASSES]
     weights = random.permutation(np.exp(-SHARES[style] * np.arange(CLASSES) / (CLASSES - 1)))
-    rows = rows[random.random(len(rows)) < weights[labels[rows]]]
+    if not even:
+        rows = rows[random.random(len(rows)) < weights[labels[rows]]]
     for row in rows:
         pixels = np.asarray(pictures[row], dtype=np.uint8).transpose(1, 2, 0)
         large = Image.fromarray(pixels).resize((DRAWN, DRAWN), Image.Resampling.BICUBIC)
@@ -107,16 +110,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--backbone", help="the network that computes the features")
     parser.add_argument("--file", type=Path, help="where to write the features")
     parser.add_argument("--pictures", type=Path, help="write the pictures to this folder, and no features")
+    parser.add_argument("--even", action="store_true", help="leave out no picture of the seven classes")
     asked = parser.parse_args(arguments)
     if asked.pictures is not None:
         for style in STYLES:
-            draw(asked.data, asked.pictures, style, small=True)
+            draw(asked.data, asked.pictures, style, small=True, even=asked.even)
         return
     if asked.backbone is None or asked.file is None:
         parser.error("give --pictures, or --backbone and --file.")
     with TemporaryDirectory() as folder:
         for style in STYLES:
-            draw(asked.data, Path(folder), style)
+            draw(asked.data, Path(folder), style, even=asked.even)
         classes = [str(each) for each in range(CLASSES)]
         write_domains({name: Path(folder) / name for name in STYLES}, classes, asked.backbone, asked.file)
 

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import deployed  # noqa: E402
+import doubts_of_features  # noqa: E402
 import large_folder  # noqa: E402
 import photographs_flow  # noqa: E402
 import resnet50  # noqa: E402
@@ -186,3 +187,24 @@ def test_a_command_is_killed_with_all_its_processes(two_processes: Path) -> None
     while any(large_folder.memory(int(path.name.removeprefix("process-")))[0] for path in both()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_class_shares_of_drawn_features_are_compared_with_the_true_ones(tmp_path: Path, one_thread: None) -> None:
+    """On features that tell the classes apart in both domains, the estimates are nearly right."""
+    random = np.random.default_rng(0)
+    y = np.arange(900) % 3
+    domains = {name: (random.normal(size=(900, 6)) + 5 * np.eye(6)[y]).astype(np.float16) for name in ("one", "two")}
+    features = tmp_path / "features.npz"
+    np.savez(features, **{f"{name}_x": x for name, x in domains.items()}, one_y=y, two_y=y)
+    source, target = doubts_of_features.problem(features, "one-two", 0)
+    assert len(np.unique(target[1])) == 3
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    assert doubts_of_features.keep_outputs(features, "one-two", 0, False, folder) == "one-two.0"
+    record = doubts_of_features.about(folder / "one-two.0.npz")
+    shares = [np.bincount(labels) / len(labels) for labels in (source[1], target[1])]
+    assert record["difference"] == pytest.approx(np.abs(shares[0] - shares[1]).sum() / 2, abs=0.02)
+    assert all(each["error"] < 0.1 for each in record["estimates"].values() if "error" in each)
+    head, rule, *rows = doubts_of_features.shares_found([record, record])
+    assert len(rows) == len(record["estimates"])
+    assert head.count("|") == rule.count("|")

@@ -203,6 +203,11 @@ RULES = (
         instead=has_its_flags,
         why="tests/test_own_data_bench.py runs two of them on one task; on all, they take half an hour",
     ),
+    Rule(
+        r"python benchmarks/doubts_of_features\.py",
+        instead=has_its_flags,
+        why="tests/test_benchmarks.py runs it on one task; on all, it takes half an hour",
+    ),
     Rule(r"python benchmarks/pacs\.py .*--table", "--page p.md"),
     Rule(r"python benchmarks/pacs\.py", "--pairs photo-sketch --methods logistic --jobs 1 --out p.jsonl"),
     Rule(r"python benchmarks/missing_classes\.py", "--seeds 1 --methods source_only"),

@@ -47,7 +47,11 @@ def complete():
     from vmt.nets import from_module
     return from_module(make(), classes=3)
 
-ready.mean, ready.std, ready.size = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2), 12
+def stages():
+    return complete()
+
+for each in (ready, stages):
+    each.mean, each.std, each.size = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2), 12
 """
 
 
@@ -200,6 +204,35 @@ def test_a_function_that_says_what_its_weights_expect() -> None:
     assert model.preprocess.size == (12, 12)
     assert model.spec.options == {"logit_norm": False, "bottleneck": 256, "freeze_statistics": True}
     assert json.loads(Path("run/run.json").read_text())["recipe"]["settings"]["optimiser"] == "sgd"
+
+
+@pytest.mark.parametrize("command_line", [True, False])
+def test_a_ready_network_of_named_stages_gets_no_bottleneck(command_line: bool) -> None:
+    """It is complete, so that a default that it cannot have is not asked of it."""
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (40, 16, 16, 3), np.uint8), np.arange(40) % CLASSES
+    if command_line:
+        np.savez("a.npz", x=x, y=y)
+        np.savez("b.npz", x=x)
+        run = [
+            "train",
+            "--source",
+            "a.npz",
+            "--target",
+            "b.npz",
+            "--net",
+            "backbones:stages",
+            "--method",
+            "source_only",
+        ]
+        short = ["--iterations", "2", "--batch-size", "8", "--validate-samples", "0", "--device", "cpu", "--out", "run"]
+        assert main([*run, *short]) == 0
+    else:
+        made: dict[str, Any] = {"batch_size": 8, "validate_samples": 0, "device": "cpu", "progress": False}
+        vmt.adapt((x, y), x, "source_only", net="backbones:stages", iterations=2, out="run", **made)
+    recipe = json.loads(Path("run/run.json").read_text())["recipe"]
+    assert recipe["net_options"] == {"logit_norm": False, "bottleneck": 0, "freeze_statistics": True}
+    assert vmt.load("run", network="backbones:stages", device="cpu").predict(x).shape == (40,)
 
 
 def test_a_fine_tuned_model_is_refined_whole(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,13 +12,16 @@ import pytest
 import vmt
 from tests.own_data import write_blobs
 from tests.processes import vmt as command
+from vmt.api import task_of
 from vmt.cli.main import main
+from vmt.data.files.features import Extractor
 from vmt.runs.auto import TRAINED, Portfolio, carry_out_auto, within_budget
 from vmt.runs.folder import MODEL, RUN, SUMMARY, RunSpec, data_fingerprint, recorded_recipe, write_record
 from vmt.runs.recipes import Recipe, own_recipe
 from vmt.runs.run import carry_out
 from vmt.runs.spec import DataSpec, load_data
 from vmt.train.config import Config
+from vmt.validators.class_shares import SEEMS
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +157,31 @@ def test_source_only_warns_of_the_data_and_no_candidate_that_has_aligned_the_dom
     after = json.loads((cut / SUMMARY).read_text())
     assert after["warnings"] == ["source_only"]
     assert after["collapsed"] == (before if before in TRAINED else None)
+
+
+def test_both_that_know_the_source_alone_must_find_other_class_proportions(chosen: Path, tmp_path: Path) -> None:
+    """Source only says so here, and the kernel classifier does not: the blobs have equal shares in both domains."""
+    cut = tmp_path / "cut"
+    shutil.copytree(chosen, cut)
+    summary = json.loads((cut / "source_only" / SUMMARY).read_text())
+    said = ["something else", f"{SEEMS} (few or no 1): and so on."]
+    (cut / "source_only" / SUMMARY).write_text(json.dumps({**summary, "warnings": said}))
+    (cut / SUMMARY).unlink()
+    assert command("train", "--resume", cut).returncode == 0
+    assert json.loads((cut / SUMMARY).read_text())["warnings"] == ["something else"]
+
+
+def test_features_of_a_target_that_lacks_classes() -> None:
+    random = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    x = random.normal(size=(600, 6)) + 4 * np.eye(6)[y]
+    task = task_of((x, y), x[y == 0] + 0.1, None, None, None, standardise_per_domain=False)
+    # As if a frozen network had computed the features.
+    task = replace(task, backbone=cast(Extractor, "of an array"))
+    portfolio = Portfolio(task, DataSpec(), Config(device="cpu", validate_samples=0), iterations=200)
+    (sentence,) = carry_out_auto(portfolio, show=False).summary["warnings"]
+    assert sentence.startswith(SEEMS)
+    assert "; more 0)" in sentence
 
 
 def test_a_candidate_is_resumed_with_its_settings_although_the_defaults_have_changed(

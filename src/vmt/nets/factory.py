@@ -34,7 +34,7 @@ from vmt.nets.pretrained import (
     torchvision_module,
     with_network,
 )
-from vmt.nets.registry import AVERAGED, COMPOSED, NETS, NetSettings
+from vmt.nets.registry import AVERAGED, COMPOSED, NETS, NetSettings, with_defaults
 
 # The options that every network takes.
 SETTINGS = frozenset(field.name for field in fields(NetSettings))
@@ -188,6 +188,14 @@ def built(
     function: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
 ) -> Staged:
     """The staged network that a user's function builds; ``name`` is the function's name in messages."""
+    module, ours = returned(function, name, shape, classes, options)
+    return staged(module, name, shape, classes, ours)
+
+
+def returned(
+    function: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """What a user's function returns, and the options that it has no parameters for."""
     ours, own = {}, dict(options)
     for option in SETTINGS & own.keys():
         if not arguments_accepted_by(function, {option: None}):
@@ -198,10 +206,31 @@ def built(
             "or give it the parameter."
         )
     try:
-        module = function(**arguments_accepted_by(function, {"classes": classes, "shape": shape}), **own)
+        return function(**arguments_accepted_by(function, {"classes": classes, "shape": shape}), **own), ours
     except Exception as error:
         raise InputError(f"the function {name} failed: {reason(error)}.") from error
-    return staged(module, name, shape, classes, ours)
+
+
+def options_with_defaults(
+    net: str | Callable[..., Any] | None,
+    options: Mapping[str, Any],
+    ready: bool,
+    shape: tuple[int, ...],
+    classes: int,
+) -> dict[str, Any]:
+    """:func:`vmt.nets.registry.with_defaults`, without a bottleneck for a function that returns named stages.
+
+    The function is called to see what it returns, unless the options say what to do.
+    """
+    found = with_defaults(net, options, ready)
+    name = factory_name(net) if isinstance(net, str) else None
+    if "bottleneck" in options or "bottleneck" not in found or (isinstance(net, str) and name is None) or net is None:
+        return found
+    function = import_function(name) if name is not None else net
+    assert callable(function)
+    with torch.random.fork_rng():
+        module, _ = returned(function, name or "net", shape, classes, found)
+    return {**found, "bottleneck": 0} if isinstance(module, Staged) else found
 
 
 def arguments_accepted_by(function: Callable[..., Any], offered: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ from vmt.errors import InputError
 from vmt.evaluate.accuracy import evaluate
 from vmt.evaluate.kernel import adapted_kernel, source_kernel
 from vmt.evaluate.matching import estimated_shares
-from vmt.evaluate.probe import make_probe, source_shares
+from vmt.evaluate.probe import class_shares_of, make_probe, source_shares
 from vmt.methods.settings import AUTO
 from vmt.model import Model, load
 from vmt.nets.backbone import Backbone
@@ -58,7 +58,7 @@ from vmt.train.checkpoint import CHECKPOINTS
 from vmt.train.config import Config
 from vmt.train.loop import interruptible, target_to_evaluate
 from vmt.validators.choice import REFERENCE, Choice
-from vmt.validators.class_shares import ClassShares
+from vmt.validators.class_shares import SEEMS, ClassShares
 from vmt.validators.together import OF_FEATURES, OF_SAMPLES, Together, answer_together
 
 # The methods that are trained, and what an iteration of each costs, in iterations of source only (measured on vectors
@@ -211,7 +211,8 @@ def carry_out_auto(
                 model.save(folder / name / MODEL)
         models |= rest
         left_out = [name for name in portfolio.candidates if name not in plan]
-        summary = _summary(portfolio, together, summaries, left_out, time.monotonic() - began, folder)
+        said = list(_warnings(portfolio, summaries[REFERENCE], kernels.get(SOURCE_KERNEL)))
+        summary = _summary(portfolio, together, summaries, said, left_out, time.monotonic() - began, folder)
         chosen = models[choice.chosen]
         chosen = replace_about(chosen, {**chosen.about, "choice": summary["choice"]["text"]})
         if folder is not None:
@@ -359,6 +360,7 @@ def _summary(
     portfolio: Portfolio,
     together: Together,
     summaries: Mapping[str, Mapping[str, Any]],
+    said: list[str],
     left_out: list[str],
     seconds: float,
     folder: Path | None,
@@ -382,7 +384,7 @@ def _summary(
         "method": AUTO,
         "seconds": round(seconds, 1),
         "class_shares": shares and asdict(shares),
-        "warnings": [*_warnings(portfolio, shares, summaries[REFERENCE]), *filter(None, [together.doubt])],
+        "warnings": [*said, *filter(None, [together.doubt])],
         "choice": {
             "text": text,
             "chosen": choice.chosen,
@@ -397,11 +399,21 @@ def _summary(
     return {**summaries[REFERENCE], **untrained, **chosen, **own}
 
 
-def _warnings(portfolio: Portfolio, shares: ClassShares | None, unadapted: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences about the data. Source only tells about class shares, since it has not aligned the domains."""
-    if shares is None:
-        yield from unadapted["warnings"]
+def _warnings(portfolio: Portfolio, unadapted: Mapping[str, Any], kernel: Model | None) -> Iterator[str]:
+    """Sentences about the data.
+
+    Those that know the source alone tell about class shares, since they have not aligned the domains. Source only errs
+    with its random numbers, so the kernel classifier, which has none, must say so as well.
+    """
+    task = portfolio.task
+    if task.backbone is None and portfolio.shares is not None:
+        if portfolio.data.task is None:
+            yield from warnings_about(task)
+        yield portfolio.shares.sentence(task.classes, matched=True)
         return
-    if portfolio.data.task is None:
-        yield from warnings_about(portfolio.task)
-    yield shares.sentence(portfolio.task.classes, matched=True)
+    sentences = list(unadapted["warnings"])
+    if kernel is not None and any(each.startswith(SEEMS) for each in sentences):
+        shares = class_shares_of(kernel.network, task)
+        if shares is not None and not shares.differ:
+            sentences = [each for each in sentences if not each.startswith(SEEMS)]
+    yield from sentences

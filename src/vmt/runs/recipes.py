@@ -19,7 +19,7 @@ from vmt.evaluate.polarity import target_is_negative
 from vmt.methods import systems
 from vmt.methods.augment import Augmentation, augmented
 from vmt.methods.nouns import Average, Method, decay_for, make_optimiser
-from vmt.nets.registry import CNN, NETS, NetSettings, starts_trained, with_defaults
+from vmt.nets.registry import CNN, NETS, NetSettings, starts_trained
 from vmt.runs.spec import DataSpec
 from vmt.train.config import Config
 
@@ -356,7 +356,10 @@ def recipe_for(
     method, net, instance_norm = asked.pop("method", "vmt"), asked.pop("net", None), asked.pop("instance_norm", None)
     match_shares = asked.pop("match_shares", None)
     options = {name: asked.pop(name) for name in names_of_net_settings() if name in asked}
-    options = with_defaults(net, options, ready) if options or ready else {}
+    if options or ready:
+        from vmt.nets.factory import options_with_defaults  # only here: the command line's help needs no PyTorch
+
+        options = options_with_defaults(net, options, ready, task.sample_shape, len(task.classes))
     pretrained = ready or bool(options and starts_trained(options))
     if data.task == "digits":
         recipe = digits(method, dirt_t)

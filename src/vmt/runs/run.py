@@ -27,9 +27,9 @@ from vmt.methods.nouns import HEAD, Method
 from vmt.methods.systems import with_target_labels
 from vmt.model import Model, rows_about
 from vmt.nets.backbone import Backbone, expected_format
-from vmt.nets.factory import OWN_MODULE, NetSpec, network_of
+from vmt.nets.factory import OWN_MODULE, NetSpec, network_of, options_with_defaults
 from vmt.nets.networks import Staged
-from vmt.nets.registry import starts_trained, with_defaults
+from vmt.nets.registry import starts_trained
 from vmt.notebook import html_table
 from vmt.progress import Progress
 from vmt.ranks.group import Ranks, join_ranks
@@ -124,9 +124,10 @@ def make_run(
         ready = expected_format(net, net_options or {}) is not None
         net_options = dict(net_options or {})
         pretrained = ready or starts_trained(net_options)
-        net_options = (
-            with_defaults(net, net_options, ready) if recorded is None else {**recorded.net_options, **net_options}
-        )
+        if recorded is None:
+            net_options = options_with_defaults(net, net_options, ready, task.sample_shape, len(task.classes))
+        else:
+            net_options = {**recorded.net_options, **net_options}
     if isinstance(method, str):
         if recorded is not None and (recorded.method, recorded.dirt_t is not None) == (method, dirt_t):
             asked = dict(asked) if iterations is None else {**asked, "iterations": iterations}

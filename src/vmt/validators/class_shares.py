@@ -22,6 +22,8 @@ RESAMPLINGS = 10
 ITERATIONS = 500
 # A class is named as rare or frequent if its share changes by these factors.
 RARE, FREQUENT = 0.5, 1.5
+# How the sentence begins.
+SEEMS = "the target seems to lack classes, or to have other class proportions than the source"
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class ClassShares:
         frequent = [classes[k] for k in reversed(order) if ratios[k] > FREQUENT]
         names = [f"{what} {few(group, 5)}" for what, group in (("few or no", rare), ("more", frequent)) if group]
         found = f" ({'; '.join(names)})" if names else ""
-        what = f"the target seems to lack classes, or to have other class proportions than the source{found}"
+        what = f"{SEEMS}{found}"
         if matched:
             return (
                 f"{what}: the source is drawn in the estimated proportions; if you know that the proportions are the "
