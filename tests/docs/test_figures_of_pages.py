@@ -493,6 +493,17 @@ def close(shown: str, *exact: Fraction) -> bool:
     return all(abs(Fraction(part) - value) <= half for part, value, half in zip(parts, exact, halves, strict=True))
 
 
+def test_the_first_page_has_the_means_of_the_benchmark() -> None:
+    rows = {row[0]: row for row in next(rows for rows in tables("docs/own-data-bench.md") if rows[0][0] == "contender")}
+    plain, ours, best = (rows[f"`{name}`"] for name in ("source_only", "auto", "svc-per-domain"))
+    text = text_of("README.md")
+    assert f"| {plain[1]} % | {ours[1]} % | `auto`, {float(ours[5]):.0f} s on one CPU core" in text
+    assert f"The best of 17 methods of scikit-learn and skada has {best[1]} %" in text
+    others = [row for name, row in rows.items() if name.strip("`").startswith(("svc", "hgb", "mlp", "skada"))]
+    assert len(others) == 17
+    assert max(float(row[1]) for row in others if row[1] != "–") == float(best[1])
+
+
 @pytest.mark.parametrize(("file", "rows"), [("rules_of_samples.json", 35), ("rules_of_other_samples.json", 20)])
 def test_the_rules_of_auto_reach_what_the_page_says(file: str, rows: int) -> None:
     rules = json.loads((RESULTS / file).read_text())["rules"]
