@@ -14,7 +14,7 @@ from vmt.data.domains import Domain
 from vmt.data.preprocess import Preprocess
 from vmt.data.task import Task
 from vmt.device import default_torch_settings
-from vmt.evaluate.probe import subsample
+from vmt.evaluate.probe import sample_rows, subsample
 
 SAMPLES = 500
 """At most this many pictures of each domain are compared."""
@@ -47,7 +47,7 @@ def in_polarity_of_target(source: Domain, task: Task) -> Domain:
 
 def _skewness_and_mean(part: Domain, preprocess: Preprocess) -> tuple[float, Tensor]:
     """The skewness of the values of the pictures, and the mean picture as a vector."""
-    x = preprocess.fit(subsample(part.without_labels(), SAMPLES).x[:].cpu()).double().mean(1)  # over the channels
+    x = sample_rows(subsample(part.without_labels(), SAMPLES).x, preprocess)
     centred = x - x.mean()
     skewness = centred.pow(3).mean() / centred.square().mean().clamp_min(1e-12).pow(1.5)
-    return float(skewness), x.mean(0).flatten()
+    return float(skewness), x.mean(0)
